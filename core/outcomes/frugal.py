@@ -147,6 +147,9 @@ def choose_frugal(
     """The scorer that learned from evolve tasks, and how many models and how sure by validation tasks."""
     slots = [int(slot) for slot in order[: max(n for n, _ in FRUGAL)]]
     scorer = learned_scorer(table, evolve, slots)
-    scores, known = scores_of_replies(scorer, table, validation, slots), known_of_table(table, validation)
+    scores, known = (
+        scores_of_replies(scorer, table, validation, slots),
+        known_of_table(table, validation).each[0],
+    )
     n, sure = best_setting(FRUGAL, lambda one: until_believed(known, order, scores, *one).score)
     return scorer, n, sure

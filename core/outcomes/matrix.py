@@ -47,7 +47,8 @@ class Outcomes:
     and out), cost (USD) and seconds, NaN where unknown. `halves`: (right, graded) of the samples of even and of odd
     number; `share` is what counts as accuracy: the share of right samples, or where a table grades by parts
     (`by_parts`) the mean score, NaN where there is none. By task: `domain`, an index into `domains`, `split`, one into
-    SPLITS, and `options`, how many it lists (0: none). `comparable`: whether answers can be compared."""
+    SPLITS, and `options`, how many it lists (0: none). `comparable`: whether answers can be compared. `samples`: where
+    there are several, `share` and `group` of each."""
 
     models: tuple[str, ...]
     domains: tuple[str, ...]
@@ -67,6 +68,7 @@ class Outcomes:
     share: Floats
     by_parts: bool
     comparable: bool
+    samples: tuple[tuple[Floats, Ints], ...] = ()
 
     def of(self, tasks: str) -> Flags:
         """The tasks of a split, or `all` of them [tasks]."""
@@ -141,6 +143,7 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
         share=table.over_samples("score" if by_parts else "right"),
         by_parts=by_parts,
         comparable=table.card.answers,
+        samples=tuple(table.each_sample("score" if by_parts else "right")),
     )
 
 

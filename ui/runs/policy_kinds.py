@@ -259,7 +259,7 @@ def _plan_and_solve(policies: Policies, _: str) -> Policy:
 
         return best_pair(lessons.arena, lessons.validation)
 
-    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair)
+    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair, needs=("plans",))
 
 
 def _by_family(policies: Policies, what: str) -> Policy:
@@ -276,8 +276,9 @@ def _by_family(policies: Policies, what: str) -> Policy:
         candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
         return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
 
-    episodes = _each_pair if what else partial(_each_model, 1)
-    return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
+    if what:
+        return Pupil(name, policies.models, teach, ("validation",), _each_pair, needs=("plans",))
+    return Pupil(name, policies.models, teach, ("validation",), partial(_each_model, 1), _singles(policies))
 
 
 def _ridge(policies: Policies, rest: str) -> Policy:

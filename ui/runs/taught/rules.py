@@ -157,6 +157,7 @@ def _agree(
     from core.outcomes.asking import AgreementCascade, never, two_agree
     from core.outcomes.rules import agreement, order_by, settings_of
     from core.play.ensembles import Ballot
+    from ui.presentation.words import several
 
     lessons, models = school.lessons, policies.models
     tried = settings_of(agreement, len(models), order == "family", most)
@@ -164,7 +165,10 @@ def _agree(
     n, drawn = school.chosen(agreement, score, tried)
     orders_of_tasks = order_by(school.scores(score, drawn))
     by_question = _named(lessons.tasks, models, orders_of_tasks)
-    told = f"{name} asks at most {n} models, until two agree{_tell_trials(tried, school)}"
+    asks = f"asks at most {several(n, 'model')}, until two agree"
+    if n == 2:
+        asks = "asks 2 models, and the first answer stands whether they agree or not"
+    told = f"{name} {asks}{_tell_trials(tried, school)}"
     first: Order = by_question.__getitem__
     enough: Enough = never
     if unless_sure:
