@@ -103,6 +103,11 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
     return outline.latency_s if measure == "time" else float(outline.tokens_in + outline.tokens_out)
 
 
+def is_counted(outlines: Sequence[TurnOutline], measure: str) -> bool:
+    """Whether a measure says anything of these turns: of recorded replies alone, whether somebody counted it."""
+    return any(one.recorded is None or usage(one, measure) for one in outlines) or not outlines
+
+
 def usage_over_turns(
     outlines: Sequence[TurnOutline], models: tuple[str, ...], measure: str, plans: Sequence[Plan] = ()
 ) -> go.Figure | None:
@@ -316,10 +321,13 @@ def uncertainty_panel(recording: Recording, to_turn: Callable[[int], None]) -> N
 
 
 def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
-    """What the turns have used so far, by model, in the measure of the address. A click calls `to_turn(index)`."""
+    """What the turns have used so far, by model, in the measure of the address; nothing where nobody counted it. A
+    click calls `to_turn(index)`."""
+    measures = {name: words for name, (words, _) in MEASURES.items() if is_counted(recording.outlines, name)}
+    if not measures:
+        return
     with st.container(border=True):
         st.markdown("**What had it used by each turn?**")
-        measures = {name: words for name, (words, _) in MEASURES.items()}
         measure = state.address_select("Measure", measures, name="spend", key="spend")
         figure = usage_over_turns(recording.outlines, recording.models, measure, recording.episode.plans)
         if figure is None:
