@@ -56,9 +56,7 @@ class EndReason(StrEnum):
     DEADLINE = "deadline"
     COST_CEILING = "cost_ceiling"
     TOOL_CALLS = "tool_calls"  # a Worker asks for tools to be called, and waits for their results
-    NOT_RECORDED = (
-        "not_recorded"  # the outcome table has no reply to this task of a model that could be asked
-    )
+    NOT_RECORDED = "not_recorded"  # the outcome table has no reply to this task of anybody it could ask
 
 
 class Status(StrEnum):
@@ -428,8 +426,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """Write a workflow, where the planner is no model of the pool. Answered with its reply. `key` seeds the sampling;
-    `question` and `allowed`, the slots of models that may be named, are what the messages say in words."""
+    """Write a workflow, where the planner is no model of the pool; answered with its reply. `key` seeds sampling; the
+    messages say the rest: `allowed` slots of models, `words` of which each subtask is one (empty: any)."""
 
     messages: tuple[Message, ...]
     question: str
@@ -437,6 +435,7 @@ class WritePlan:
     key: str
     round: int = 0
     episode_id: str = ""
+    words: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

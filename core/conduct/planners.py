@@ -14,7 +14,7 @@ from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
 from core.errors import ConfigError, NothingAllowed
-from core.play.policies import Masks
+from core.play.policies import Masks, Policy
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 
@@ -27,6 +27,8 @@ PLAN = "Plan how to solve the problem, step by step, without solving it."
 SOLVE = "Solve the problem, by the plan where you see one."
 CHECK = "Check the answer that you see, step by step, and give the right final answer."
 MERGE = "Merge the answers that you see: decide which is right, and give it as the final answer."
+#: What random workflows are made of.
+_SUBTASKS = PLAN, SOLVE, CHECK, MERGE
 CRITICISE = "Criticise the plan that you see: say what is wrong or missing in it."
 RECONSIDER = "Solve the problem again: say where the answers that you see go wrong, and give yours."
 
@@ -93,21 +95,29 @@ class RandomPlanner(Planner):
     id: str = f"{CONDUCTOR}random"
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
-        """The lists of one random workflow per request, drawn by its key."""
-        drawn = [random_workflow(request.key, request.allowed) for request in requests]
+        """The lists of one random workflow per request, drawn by its key, of the words that it allows."""
+        drawn = [
+            random_workflow(
+                one.key,
+                one.allowed,
+                [text for text in _SUBTASKS if not one.words or subtask_word(text) in one.words],
+            )
+            for one in requests
+        ]
         return [Reply(write_workflow(one), usage=_FREE) for one in drawn]
 
 
 def random_workflow(
     key: str,
     allowed: Sequence[int],
-    subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE),
+    subtasks: Sequence[str] = _SUBTASKS,
     most_steps: int = MOST_STEPS,
 ) -> Workflow:
     """A workflow of 1 to `most_steps` steps that makes sense, drawn by `key`: each number of steps is equally likely,
-    a plan as likely as none where there are two steps or more, and models, other subtasks and access too, but that what
-    makes no sense is drawn again."""
+    a plan as likely as none where there are two steps or more and a subtask plans, and models, other subtasks and
+    access too, but that what makes no sense is drawn again."""
     length, planned = _length(key, most_steps), float(uniform(f"{key}/planned")[0]) < 0.5
+    planned &= any(subtask_word(one) == "plan" for one in subtasks)
     drawn = (legal_workflow(f"{key}/{attempt}", allowed, subtasks, length) for attempt in count())
     return next(one for one in drawn if makes_sense(one) and (length == 1 or planned is has_plan(one)))
 
@@ -115,7 +125,7 @@ def random_workflow(
 def legal_workflow(
     key: str,
     allowed: Sequence[int],
-    subtasks: Sequence[str] = (PLAN, SOLVE, CHECK, MERGE),
+    subtasks: Sequence[str] = _SUBTASKS,
     length: int = 0,
 ) -> Workflow:
     """Any workflow without dead steps, sensible or not, drawn by `key`: a step that no later one reads is given a
@@ -177,6 +187,26 @@ class WrappedPlanner(Planner):
         self.iteration = inner.iteration
 
 
+def frozen_workflow(policy: Policy) -> Workflow | None:
+    """The workflow that a policy runs for every problem; None where it has not one."""
+    while isinstance(policy, WrappedPlanner):
+        policy = policy.inner
+    return policy.workflow if isinstance(policy, FixedPlanner) else None
+
+
+def reads_others(workflow: Workflow) -> bool:
+    """Whether a step of it is handed what others wrote, and neither carries out a plan nor compares answers: it
+    criticises, or solves the problem again."""
+    kinds = [subtask_word(subtask) for subtask in workflow.subtasks]
+    return any(
+        kind not in ("solve", "check", "merge")
+        and bool(seen)
+        or kind == "solve"
+        and any(kinds[step] != "plan" for step in seen)
+        for kind, seen in zip(kinds, workflow.reads, strict=True)
+    )
+
+
 class SameModelPlanner(WrappedPlanner):
     """Another planner's workflows with every step given to one model: as many calls, no team."""
 
@@ -192,8 +222,8 @@ class SameModelPlanner(WrappedPlanner):
         """The other planner's lists with one model everywhere; what cannot be read stays as it is."""
         slot = self.models.index(self.model)
         changed = []
-        for request, reply in zip(requests, self.inner.write(requests), strict=True):
-            read = read_workflow(reply.text, allowed=request.allowed, mode=self.mode)
+        for reply in self.inner.write(requests):
+            read = read_workflow(reply.text, allowed=range(len(self.models)), mode=self.mode)
             if isinstance(read, Workflow):
                 lists = write_workflow(replace(read, models=(slot,) * len(read)))
                 reply = replace(reply, text=lists)

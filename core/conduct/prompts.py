@@ -10,7 +10,7 @@ form.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -46,13 +46,20 @@ _ACCESS = {
 }
 _PLANNER = (
     "You plan how a team of language models solves a problem. You do not solve it yourself. You write a workflow of "
-    f"at most {MOST_STEPS} steps: for each step which model does it, what it is asked to do in plain language, and "
+    f"at most {MOST_STEPS} steps: for each step which model does it, what it is asked to do{{how}}, and "
     "which earlier steps it may read. Every step sees the problem. The reply of the last step is the final answer. "
     "Steps that do not read each other run at the same time.\n"
     "Reply with three lists of one length, one entry for each step:\n"
     'model_id = [0, 2]\nsubtasks = ["...", "..."]\naccess_list = [[], {example}]\n'
-    "In access_list {access}. Each subtask stands in double quotes."
+    "In access_list {access}. Each subtask stands in double quotes{words}."
 )
+#: The subtasks of the short form, and what each is for models that reply from an outcome table.
+WORDS: Mapping[str, str] = {
+    "plan": "the model plans how to solve the problem",
+    "solve": "it answers the problem",
+    "check": "it confirms the latest answer that it sees, or gives its own",
+    "merge": "it confirms the most frequent answer that it sees, or leaves it to the others that it sees",
+}
 _AGAIN = (
     "Your workflow was run, and its final answer is quoted above. If it should be changed, write three new lists: a "
     "whole new workflow, whose steps see this one's answers where their access is complete. If not, reply without "
@@ -98,9 +105,10 @@ def planner_messages(
     *,
     show_names: bool,
     before: tuple[str, str] | None = None,
+    words: Sequence[str] = (),
 ) -> tuple[Message, ...]:
     """What a language model that plans is asked: the problem, and the models by their slots. `before`: the lists and
-    the final answer of the round before."""
+    the final answer of the round before. `words`: one of these is each subtask; without them it is any text."""
     example = '["all"]' if mode is AccessMode.BINARY else "[0]"
     known = [
         f"Model id {slot}: {name}" if show_names else f"Model id {slot}" for slot, name in models.items()
@@ -112,7 +120,13 @@ def planner_messages(
             quote("Its final answer:", before[1]),
             _AGAIN,
         ]
-    system = _PLANNER.format(example=example, access=_ACCESS[mode])
+    meaning = "; ".join(f"{word}: {WORDS[word]}" for word in words)
+    system = _PLANNER.format(
+        example=example,
+        access=_ACCESS[mode],
+        how="" if words else " in plain language",
+        words=f" and is one of these words. {meaning}" if words else "",
+    )
     return (Message("system", system), Message("user", "\n\n".join(sections)))
 
 
@@ -151,6 +165,15 @@ def terse_role(subtask: str) -> Role:
         case "check" | "merge":
             return Role.VERIFIER
     return Role.WORKER
+
+
+def words_of(specs: Iterable[ModelSpec]) -> tuple[str, ...]:
+    """The words that a subtask can be one of where all these models reply from an outcome table: those that a model can
+    be asked for. Empty, for any text, where others are among them."""
+    able = [*specs]
+    if any(spec.dialect != "recorded" for spec in able):
+        return ()
+    return tuple(word for word in WORDS if any(terse_role(word) in spec.roles for spec in able))
 
 
 def terse_step(question: str, subtask: str, visible: Sequence[Done]) -> str:

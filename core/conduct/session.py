@@ -12,7 +12,14 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Unpack
 
-from core.conduct.prompts import Done, answer_to_judge, planner_messages, step_messages, terse_role
+from core.conduct.prompts import (
+    Done,
+    answer_to_judge,
+    planner_messages,
+    step_messages,
+    terse_role,
+    words_of,
+)
 from core.conduct.reading import read_workflow, write_workflow
 from core.draws import reply_seed, turn_key
 from core.episode import (
@@ -129,7 +136,8 @@ def _planned(state: _Conducted, round_: int) -> Generator[Request, Response, Pla
         key = (
             f"{turn_key(episode.seed, episode.task.id, state.first_turn(round_))}/plan/{round_}/{len(plans)}"
         )
-        request: Request = WritePlan(messages, episode.task.question, state.allowed, key, round_, episode.id)
+        question, words = episode.task.question, state.words
+        request: Request = WritePlan(messages, question, state.allowed, key, round_, episode.id, words)
         if planner.asked_model:
             request = Ask(
                 planner.asked_model,
@@ -225,6 +233,11 @@ class _Conducted:
     def answer(self) -> str | None:
         return self.turns[-1].answer_after if self.turns else None
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """One of these is each subtask; empty for any text."""
+        return words_of(self.specs[self.episode.models[slot]] for slot in self.allowed)
+
     def first_turn(self, round_: int) -> int:
         run = (plan.workflow for plan in self.plans if plan.round < round_)
         return sum(len(workflow) for workflow in run if workflow is not None)
@@ -238,7 +251,12 @@ class _Conducted:
         models = {slot: self.episode.models[slot] for slot in self.allowed}
         planner = self.planner
         return planner_messages(
-            self.episode.task.question, models, planner.mode, show_names=planner.show_names, before=before
+            self.episode.task.question,
+            models,
+            planner.mode,
+            show_names=planner.show_names,
+            before=before,
+            words=self.words,
         )
 
     def ended(self, reason: EndReason, status: Status = Status.FINISHED) -> Episode:

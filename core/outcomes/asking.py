@@ -109,8 +109,9 @@ class AgreementCascade(Policy):
         asked = asked_in_order(self, self.order(question), self.most, request.model_mask)
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
-        verify = Role.VERIFIER if self._may_verify(request) else Role.WORKER
-        if verify is Role.VERIFIER and self._is_enough(question, said):
+        may_verify = self._may_verify(request)
+        verify = Role.VERIFIER if may_verify else Role.WORKER
+        if may_verify and self._is_enough(question, said):
             model, role = entries[0].model, verify
         elif (pair := self._pair(question, said)) is not None:
             earlier, later = pair

@@ -51,6 +51,7 @@ def question_reader(
 
 
 def _of_words(known: Sequence[str], dense: bool) -> Callable[[Sequence[str]], Any]:
+    from scipy.sparse import csr_matrix
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.preprocessing import normalize
@@ -58,7 +59,10 @@ def _of_words(known: Sequence[str], dense: bool) -> Callable[[Sequence[str]], An
     words = TfidfVectorizer(
         sublinear_tf=True, ngram_range=(1, 2), token_pattern=r"\w+|[^\w\s]", max_features=MOST_WORDS
     )
-    rows = words.fit_transform(known)
+    try:
+        rows = words.fit_transform(known)
+    except ValueError:  # no text has a word, so that none says anything
+        return lambda asked: np.zeros((len(asked), 0)) if dense else csr_matrix((len(asked), 0))
     size = min(DIRECTIONS, rows.shape[0], rows.shape[1] - 1)
     if not dense or size < 1:
         return lambda asked: words.transform(asked)

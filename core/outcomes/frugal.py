@@ -1,13 +1,13 @@
-"""A cascade that reads replies, as FrugalGPT (Chen, Zaharia and Zou 2023): models answer one after the other until a
-scorer believes the reply.
+"""Who reads replies: a scorer that says how likely one is right, and the cascade of FrugalGPT (Chen, Zaharia and Zou
+2023), in which models answer one after the other until it believes the reply.
 
 Theirs scores with DistilBERT and optimises the list of models and a threshold for each under a budget; here the scorer
-is a logistic regression on TF-IDF of question and reply, and one threshold and the number of models, in order of
-strength, are chosen for accuracy."""
+is a logistic regression for each model, on TF-IDF of the question, on TF-IDF of the reply and on its length, and one
+threshold and the number of models, in order of strength, are chosen for accuracy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.episode import Task
+from core.outcomes.features import question_reader
 from core.outcomes.lessons import Known, best_setting, known_of_table
 from core.outcomes.rules import Came, asked_first, right_of
 from core.outcomes.table import OutcomeTable
@@ -22,72 +23,88 @@ from core.play.ensembles import Said, Tally
 
 #: Models at most, and how sure the scorer has to be: the settings that are tried.
 FRUGAL = tuple((n, sure) for n in (2, 3, 4) for sure in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
-#: So many characters of a reply are read, its last ones, and so many words and pairs of them are known.
-_CHARACTERS, _WORDS = 600, 30_000
-#: How far the regression is held back (scikit-learn's C).
-_FREEDOM = 1.0
+#: So many characters of a reply are read: its first half and its last.
+_CHARACTERS = 8_000
+#: By this the logarithm of a reply's length is divided, so that it weighs about as much as the words.
+_LENGTH = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """How likely a reply to a question is right, by its text and by who wrote it."""
+    """How likely a model's reply to a question is right, by both texts. `chances`: of each model that was learned from,
+    rows of features -> chance to be right."""
 
-    vectorise: Any
-    regression: Any
+    questions: Callable[[Sequence[str]], Any]
+    replies: Callable[[Sequence[str]], Any]
+    chances: Mapping[str, Callable[[Any], NDArray[np.float64]]]
 
-    def __call__(self, question: str, said: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        """The chance of each (model, text) [replies]."""
-        rows = self.vectorise.transform([_shown(question, model, text) for model, text in said])
-        chance: NDArray[np.float64] = self.regression.predict_proba(rows)[:, 1]
-        return chance
+    def __call__(self, model: str, said: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+        """The chance of each (question, text) of a model [replies]; NaN for a model that was not learned from."""
+        if model not in self.chances or not said:
+            return np.full(len(said), np.nan)
+        return self.chances[model](self.rows(said))
+
+    def rows(self, said: Sequence[tuple[str, str]]) -> Any:
+        """Features of (question, text) [replies, numbers]."""
+        from scipy.sparse import csr_matrix, hstack
+
+        texts = [_shown(text) for _, text in said]
+        lengths = [[np.log1p(len(text)) / _LENGTH] for _, text in said]
+        parts = (self.questions([question for question, _ in said]), self.replies(texts), csr_matrix(lengths))
+        return csr_matrix(hstack(parts))
 
 
-def _shown(question: str, model: str, text: str) -> str:
-    # One word that no text has: the regression learns how good each model is.
-    return f"model{model.encode().hex()} {question[:_CHARACTERS]} {text[-_CHARACTERS:]}"
+def _shown(text: str) -> str:
+    half = _CHARACTERS // 2
+    return text if len(text) <= _CHARACTERS else f"{text[:half]} {text[-half:]}"
 
 
 def learned_scorer(table: OutcomeTable, tasks: Sequence[Task], slots: Sequence[int]) -> Scorer:
     """A scorer that learned from the replies of these models to these tasks."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
+    said = {table.card.models[slot]: _replies(table, tasks, slot) for slot in slots}
+    texts = [_shown(text) for rows in said.values() for _, text, _ in rows]
+    asked = question_reader("tfidf", [task.question for task in tasks])
+    scorer = Scorer(asked, question_reader("tfidf", texts), {})
+    chances = {
+        model: _chance(
+            scorer.rows([(question, text) for question, text, _ in rows]), [one for *_, one in rows]
+        )
+        for model, rows in said.items()
+        if rows
+    }
+    return Scorer(asked, scorer.replies, chances)
+
+
+def _chance(rows: Any, right: Sequence[bool]) -> Callable[[Any], NDArray[np.float64]]:
+    """What says how likely rows like these are right; the same of all where all are right, or none."""
     from sklearn.linear_model import LogisticRegression
 
-    texts, right = [], []
-    for task, model, text, is_right in _replies(table, tasks, slots):
-        texts.append(_shown(task.question, model, text))
-        right.append(is_right)
-    vectorise = TfidfVectorizer(
-        max_features=_WORDS, sublinear_tf=True, token_pattern=r"(?u)\S+", dtype=np.float32
-    )
-    rows = vectorise.fit_transform(texts)
-    learned = LogisticRegression(C=_FREEDOM, max_iter=200, solver="liblinear").fit(rows, right)
-    return Scorer(vectorise, learned)
+    if len(set(right)) < 2:
+        return lambda asked: np.full(asked.shape[0], float(right[0]))
+    learned = LogisticRegression(max_iter=300).fit(rows, right)
+    return lambda asked: np.asarray(learned.predict_proba(asked)[:, 1])
 
 
-def _replies(
-    table: OutcomeTable, tasks: Sequence[Task], slots: Sequence[int]
-) -> list[tuple[Task, str, str, bool]]:
+def _replies(table: OutcomeTable, tasks: Sequence[Task], slot: int) -> list[tuple[str, str, bool]]:
+    """Question, reply, and whether it is right, of a model's first reply to each task."""
     texts, right = table.texts["reply"], table.numbers["right"]
-    found = []
-    for task in tasks:
-        for slot in slots:
-            row = int(table.first[table.task_index[task.id], slot])
-            if row >= 0 and right[row] >= 0:
-                found.append((task, table.card.models[slot], texts[row].as_py(), bool(right[row])))
-    return found
+    rows = [(task, int(table.first[table.task_index[task.id], slot])) for task in tasks]
+    return [
+        (task.question, texts[row].as_py(), bool(right[row])) for task, row in rows if row >= 0 <= right[row]
+    ]
 
 
 def scores_of_replies(
     scorer: Scorer, table: OutcomeTable, tasks: Sequence[Task], slots: Sequence[int]
 ) -> NDArray[np.float64]:
-    """What the scorer says of the replies of these models to these tasks [tasks, models]; NaN for others."""
+    """What the scorer says of the first replies of these models to these tasks [tasks, models]; NaN for others."""
     found = np.full((len(tasks), len(table.card.models)), np.nan)
-    texts = table.texts["reply"]
-    for place, task in enumerate(tasks):
-        rows = [(slot, int(table.first[table.task_index[task.id], slot])) for slot in slots]
-        said = [(table.card.models[slot], texts[row].as_py()) for slot, row in rows if row >= 0]
-        if said:
-            found[place, [slot for slot, row in rows if row >= 0]] = scorer(task.question, said)
+    texts, places = table.texts["reply"], np.array([table.task_index[task.id] for task in tasks], int)
+    for slot in slots:
+        rows = table.first[places, slot]
+        there = np.flatnonzero(rows >= 0).tolist()
+        said = [(tasks[place].question, texts[int(rows[place])].as_py()) for place in there]
+        found[there, slot] = scorer(table.card.models[slot], said)
     return found
 
 
@@ -119,7 +136,7 @@ def believed(scorer: Callable[[str, Sequence[tuple[str, str]]], NDArray[np.float
         if stands is None or stands != len(said) - 1:
             return stands, False
         last = said[-1]
-        return stands, bool(scorer(question, [(last.model, last.text)])[0] >= sure)
+        return stands, bool(scorer(last.model, [(question, last.text)])[0] >= sure)
 
     return tally
 
@@ -130,6 +147,9 @@ def choose_frugal(
     """The scorer that learned from evolve tasks, and how many models and how sure by validation tasks."""
     slots = [int(slot) for slot in order[: max(n for n, _ in FRUGAL)]]
     scorer = learned_scorer(table, evolve, slots)
-    scores, known = scores_of_replies(scorer, table, validation, slots), known_of_table(table, validation)
+    scores, known = (
+        scores_of_replies(scorer, table, validation, slots),
+        known_of_table(table, validation).each[0],
+    )
     n, sure = best_setting(FRUGAL, lambda one: until_believed(known, order, scores, *one).score)
     return scorer, n, sure

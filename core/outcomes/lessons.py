@@ -5,8 +5,8 @@ A recorded pool's are read from its outcome table; other pools are asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -33,28 +33,42 @@ S = TypeVar("S")
 class Known:
     """What `models` made of tasks, each array [tasks, models]. `right`: 1 or 0, over several samples their mean, NaN
     where it is not known; `group`: answers of a task that are the same share a number, -1 without an answer, of sample
-    0; `tokens` (sent and written) and `cost` (USD) of a reply, NaN where they are not known."""
+    0; `tokens` (sent and written) and `cost` (USD) of a reply, NaN where they are not known. `samples`: where a model
+    has several replies to a task, the same of each sample by itself."""
 
     models: tuple[str, ...]
     right: NDArray[np.float64]
     group: NDArray[np.int64]
     tokens: NDArray[np.float64]
     cost: NDArray[np.float64]
+    samples: tuple[Known, ...] = field(default=(), kw_only=True)
 
     def of(self, places: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Known:
         """The same of some of the tasks."""
-        return Known(self.models, *(array[places] for array in self.arrays))
+        samples = tuple(sample.of(places) for sample in self.samples)
+        return Known(self.models, *(array[places] for array in self.arrays), samples=samples)
+
+    @property
+    def each(self) -> tuple[Known, ...]:
+        """Each sample by itself."""
+        return self.samples or (self,)
+
+    def of_samples(self, samples: Iterable[tuple[NDArray[np.float64], NDArray[np.int64]]]) -> Known:
+        """The same with its samples, given what is right and the groups of each [tasks, models]."""
+        one_each = (Known(self.models, right, group, self.tokens, self.cost) for right, group in samples)
+        return replace(self, samples=tuple(one_each))
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """All of it in the order of its fields."""
+        """All of it in the order of its fields, but the samples."""
         return self.right, self.group, self.tokens, self.cost
 
 
 def joined(one: Known, other: Known) -> Known:
     """What is known of the tasks of both, in order."""
     pairs = zip(one.arrays, other.arrays, strict=True)
-    return Known(one.models, *(np.concatenate(pair) for pair in pairs))
+    samples = tuple(joined(*both) for both in zip(one.samples, other.samples, strict=True))
+    return Known(one.models, *(np.concatenate(pair) for pair in pairs), samples=samples)
 
 
 def table_behind(pool: Pool) -> OutcomeTable | None:
@@ -111,13 +125,14 @@ def known_of_table(table: OutcomeTable, tasks: Sequence[Task]) -> Known:
             f"(--tasks outcomes:{table.card.name})."
         )
     places = np.array([index[task.id] for task in tasks], np.int64)
-    return Known(
+    whole = Known(
         table.card.models,
-        table.over_samples("right")[places],
-        table.of_first("group")[places].astype(np.int64),
-        (table.over_samples("tokens_in") + table.over_samples("tokens_out"))[places],
-        table.over_samples("cost")[places],
+        table.over_samples("right"),
+        table.of_first("group").astype(np.int64),
+        table.over_samples("tokens_in") + table.over_samples("tokens_out"),
+        table.over_samples("cost"),
     )
+    return whole.of_samples(table.each_sample("right")).of(places)
 
 
 def known_of_episodes(models: Sequence[str], played: Sequence[Sequence[Episode]]) -> Known:

@@ -47,7 +47,7 @@ class Outcomes:
     number; `share` is what counts as accuracy: the share of right samples, or where a table grades by parts
     (`by_parts`) the mean score, NaN where there is none. By task: `domain`, an index into `domains`, and `split`, one
     into SPLITS.
-    `comparable`: whether answers can be compared."""
+    `comparable`: whether answers can be compared. `samples`: where there are several, `share` and `group` of each."""
 
     models: tuple[str, ...]
     domains: tuple[str, ...]
@@ -66,6 +66,7 @@ class Outcomes:
     share: Floats
     by_parts: bool
     comparable: bool
+    samples: tuple[tuple[Floats, Ints], ...] = ()
 
     def of(self, tasks: str) -> Flags:
         """The tasks of a split, or `all` of them [tasks]."""
@@ -137,6 +138,7 @@ def _outcomes(name: str, _: str, fold: int) -> Outcomes:
         share=table.over_samples("score" if by_parts else "right"),
         by_parts=by_parts,
         comparable=table.card.answers,
+        samples=tuple(table.each_sample("score" if by_parts else "right")),
     )
 
 

@@ -18,6 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
+from core.conduct.planners import frozen_workflow, reads_others
+from core.conduct.prompts import WORDS, subtask_word, words_of
 from core.draws import derive_seed
 from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, Role, Task, Usage, Verdict
 from core.errors import ConfigError, PoolError, TaskError
@@ -90,17 +92,31 @@ class RecordedPool:
                 f"The outcome table {name} does not say what its models cost, in money or in tokens, so '{policy.id}' "
                 "cannot ask the cheapest first: leave :price out."
             )
-        if isinstance(policy, MixtureOfAgents):
+        flow = frozen_workflow(innermost(policy))
+        if isinstance(policy, MixtureOfAgents) or (flow is not None and reads_others(flow)):
             raise ConfigError(
                 f"The outcome table {name} holds no reply of a model that was handed the others' answers, which "
                 f"'{policy.id}' needs: play a vote of what they answered alone, such as vote."
             )
+        steps = flow.subtasks if flow is not None else ("plan",) if "plans" in needs else ()
+        self._check_steps(steps, policy.id)
         votes = policy.votes if isinstance(policy, MajorityVote) and policy.of_one_model else 1
         if max(votes, 2 if "samples" in needs else 1) > most:
             has = "one reply" if most == 1 else f"at most {most} replies"
             raise ConfigError(
                 f"The outcome table {name} has {has} of a model to a task, too few for '{policy.id}': play a vote of "
                 "several models, such as vote."
+            )
+
+    def _check_steps(self, subtasks: Sequence[str], name: str) -> None:
+        """ConfigError where the table holds no replies for one of the steps of what policy `name` plays."""
+        may, asked = words_of(self.specs), [subtask_word(subtask) for subtask in subtasks]
+        lacks = next((word for word in asked if word in WORDS and word not in may), "")
+        if lacks:
+            what = "plans" if lacks == "plan" else "answers that can be compared"
+            raise ConfigError(
+                f"The outcome table {self.table.card.name} holds no {what}, which '{name}' needs: play "
+                "conductor:random, whose steps are those that the table holds."
             )
 
     def check_texts(self, reader: str = "a coordinator") -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +20,9 @@ from core.outcomes.lessons import TRIALS, Known, S, best_setting
 Numbers = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-#: Of so many models at most an agreement cascade asks.
-ASKED = (2, 3, 4, 5, 6)
+#: Of so many models at most an agreement cascade asks. Not of two, where there are more: the first one's answer stands
+#: whatever the second one says, whose call would be paid for nothing.
+ASKED = (3, 4, 5, 6)
 #: So many tasks of a family weigh as much as all tasks together in how strong a model is there.
 SHRINKAGE = (0.0, 10.0, 30.0, 100.0)
 #: Chances at which an answer counts as sure.
@@ -49,13 +52,17 @@ ALONE = (np.inf, *reversed(SURE))
 _LEAST = 0.02
 
 
+P = ParamSpec("P")
+
+
 @dataclass(frozen=True, slots=True)
 class Came:
     """What a rule came to, arrays by task: `right` (NaN where no model could be asked), the `calls` that it took, and
-    the slot whose answer stands (-1 without one)."""
+    the slot whose answer stands (-1 without one). Over several samples `right` and `calls` are means, and the answer
+    is the one that stands in the first."""
 
     right: Numbers
-    calls: Places
+    calls: Numbers | Places
     stands: Places
 
     @property
@@ -66,6 +73,31 @@ class Came:
     def score(self) -> tuple[float, float]:
         """Accuracy, and of equals fewer calls."""
         return self.accuracy, -float(self.calls.mean())
+
+
+def mean_over_samples(arrays: Sequence[Numbers | Places]) -> Numbers:
+    """The mean of arrays [tasks], of those in which it is known; NaN where none is."""
+    stacked = np.array(arrays, np.float64)
+    n = np.isfinite(stacked).sum(axis=0)
+    mean: Numbers = np.where(n > 0, np.nansum(stacked, axis=0) / np.maximum(n, 1), np.nan)
+    return mean
+
+
+def _on_each_sample(rule: Callable[Concatenate[Known, P], Came]) -> Callable[Concatenate[Known, P], Came]:
+    """The mean of what a rule that compares answers comes to on each sample: whether those who agree are right is a
+    matter of the sample in which they do."""
+
+    @wraps(rule)
+    def over_samples(known: Known, /, *args: P.args, **settings: P.kwargs) -> Came:
+        each = [rule(one, *args, **settings) for one in known.each]
+        if len(each) == 1:
+            return each[0]
+        right, calls = (
+            mean_over_samples(arrays) for arrays in ([c.right for c in each], [c.calls for c in each])
+        )
+        return Came(right, calls, each[0].stands)
+
+    return over_samples
 
 
 def strengths(known: Known) -> Numbers:
@@ -135,6 +167,7 @@ def right_of(known: Known, stands: Places, asked: NDArray[np.bool_]) -> Numbers:
     return right
 
 
+@_on_each_sample
 def until_two_agree(known: Known, order: Places, most: int) -> Came:
     """Models in order ([models], or [tasks, models]) until two give the same answer, at most so many; else the first
     answer stands."""
@@ -176,6 +209,7 @@ def fewest_calls(trials: Mapping[S, Came], plain: Came) -> S:
     return min(allowed, key=lambda one: (trials[one].calls.mean(), lost[one]))
 
 
+@_on_each_sample
 def weighted_vote(known: Known, order: Places, weights: Numbers, voters: int) -> Came:
     """The answer of most weight among the first so many in order; of equals the one that came first. Weights [models],
     or [tasks, models]."""
@@ -224,7 +258,7 @@ def settings_of(
     """What is tried of a rule: a shrinkage (infinite: models are as strong as they are overall) and how many models are
     asked, which a `number` settles."""
     drawn_to = SHRINKAGE if by_family else (np.inf,)
-    asked = [n for n in ASKED if n <= models]
+    asked = [n for n in ASKED if n <= models] or [models]
     if play is not agreement:
         asked = [*range(1, models + 1)][-(TRIALS // len(drawn_to)) :]
     return [(drawn, n) for drawn in drawn_to for n in (asked if number is None else [number])]
@@ -239,6 +273,7 @@ def chosen_setting(
     return best_setting(settings, lambda one: play(validation, scores[one[0]], one[1]).score)
 
 
+@_on_each_sample
 def until_sure(known: Known, order: Places, strength: Numbers, options: Places, sure: float) -> Came:
     """Models in order until naive Bayes gives an answer this chance, else all of them; the likeliest one stands.
 
@@ -282,8 +317,6 @@ def chosen_cascade(known: Known, turn_budget: int) -> tuple[str, ...]:
     """The models and the judge, last, of the cascade (`core.play.policies.cascade_policy`) that does best, where a
     judge accepts an answer that is the same as its own: for each judge the models are chosen one after the other among
     the others, each the best one after those before it."""
-    group = known.group
-    accepts = (group[:, :, None] == group[:, None, :]) & (group >= 0)[:, :, None]  # [tasks, models, judges]
     n_models = len(known.models)
     best: tuple[float, tuple[int, ...]] = (-1.0, ())
     for judge in range(n_models):
@@ -292,13 +325,16 @@ def chosen_cascade(known: Known, turn_budget: int) -> tuple[str, ...]:
             trials = [(*team, model) for model in range(n_models) if model not in (*team, judge)]
             if not trials:
                 break
-            team = max(trials, key=lambda trial: _of_cascade(known, accepts[..., judge], trial))
-        best = max(best, (_of_cascade(known, accepts[..., judge], team), (*team, judge)))
+            team = max(trials, key=lambda trial: _of_cascade(known, judge, trial).accuracy)
+        best = max(best, (_of_cascade(known, judge, team).accuracy, (*team, judge)))
     return tuple(known.models[slot] for slot in best[1])
 
 
-def _of_cascade(known: Known, accepted: NDArray[np.bool_], team: Sequence[int]) -> float:
-    """The accuracy of a cascade: the first accepted answer of the team, else the last one that was given."""
+@_on_each_sample
+def _of_cascade(known: Known, judge: int, team: Sequence[int]) -> Came:
+    """What a cascade comes to: the first answer of the team that is the judge's own, else the last one that was
+    given."""
+    accepted = (known.group == known.group[:, [judge]]) & (known.group >= 0)
     stands = np.full(len(known.right), -1)
     over = np.zeros(len(stands), bool)
     for slot in team:
@@ -306,4 +342,4 @@ def _of_cascade(known: Known, accepted: NDArray[np.bool_], team: Sequence[int]) 
         stands = np.where(answered, slot, stands)
         over |= answered & accepted[:, slot]
     able = np.isfinite(known.right).sum(axis=1)
-    return Came(right_of(known, stands, able > 0), able, stands).accuracy
+    return Came(right_of(known, stands, able > 0), able, stands)

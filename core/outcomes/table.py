@@ -194,8 +194,22 @@ class OutcomeTable:
 
     def of_first(self, column: str) -> NDArray[Any]:
         """A column of `numbers` at sample 0 of each task and model [tasks, models]; -1 without a row."""
-        values = self.numbers[column]
-        return np.where(self.first >= 0, values[np.maximum(self.first, 0)], -1)
+        return self.of_sample(column, 0)
+
+    def of_sample(self, column: str, sample: int) -> NDArray[Any]:
+        """The same at another sample; a model that has fewer of a task begins with its own again."""
+        rows = np.maximum(self.first, 0) + sample % np.maximum(self.count, 1)
+        return np.where(self.first >= 0, self.numbers[column][rows], -1)
+
+    def each_sample(self, column: str) -> list[tuple[NDArray[np.float64], NDArray[np.int64]]]:
+        """Of each sample by itself `right` or `score` (NaN where it is unknown) and `group` [tasks, models]; none of a
+        table that has one sample alone."""
+        numbers = range(self.card.samples if self.card.samples > 1 else 0)
+        values = (self.of_sample(column, sample).astype(np.float64) for sample in numbers)
+        return [
+            (np.where(value < 0, np.nan, value), self.of_sample("group", sample).astype(np.int64))
+            for sample, value in zip(numbers, values, strict=True)
+        ]
 
 
 def load_table(name: str, folder: Path | None = None) -> OutcomeTable:

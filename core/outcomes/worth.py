@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from core.outcomes.rules import (
     agreement,
     asked_first,
     chosen_setting,
+    mean_over_samples,
     order_by,
     scores_for,
     scores_of,
@@ -80,10 +81,10 @@ class _Part:
     def of(table: Outcomes, tasks: Flags) -> _Part:
         arrays = table.share, table.group, table.toll["tokens"], table.toll["cost"]
         families = [table.domains[i] for i in table.domain[tasks].tolist()]
-        return _Part(Known(table.models, *arrays).of(tasks), families)
+        return _Part(Known(table.models, *arrays).of_samples(table.samples).of(tasks), families)
 
     def rule(
-        self, key: str, order: Ints, calls: Ints, right: Floats, says: str, *, bound: bool = False
+        self, key: str, order: Ints, calls: Ints | Floats, right: Floats, says: str, *, bound: bool = False
     ) -> Rule:
         """A rule that makes so many calls in order [tasks, models]."""
         paid = np.arange(order.shape[1]) < calls[:, None]
@@ -142,9 +143,14 @@ def _comparing(key: str, of: Outcomes, evolve: Flags, validation: Flags, on: _Pa
     )
     both = _Part.of(of, evolve | validation)
     scores = scores_for(both.known, both.families, on.families, drawn)
-    came = play(on.known, scores, n)
     order = asked_first(on.known, order_by(scores))
-    return on.rule(key, order, came.calls, came.right, f"at most {n} model{'s' * (n > 1)}")
+    came = [play(one, scores, n) for one in on.known.each]
+    each = [on.rule(key, order, one.calls, one.right, f"at most {n} model{'s' * (n > 1)}") for one in came]
+    right, calls = (
+        mean_over_samples(arrays) for arrays in ([r.right for r in each], [r.calls for r in each])
+    )
+    toll = {name: np.mean([one.toll[name] for one in each], axis=0) for name in each[0].toll}
+    return replace(each[0], right=right, calls=calls, toll=toll)
 
 
 def _bounds(of: Outcomes, measured: Flags, on: _Part, strength: Floats) -> list[Rule]:

@@ -12,17 +12,14 @@ be finished.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 from typing import Literal, NamedTuple
 
-from core.conduct.prompts import subtask_word
+from core.conduct.prompts import WORDS, subtask_word
 from core.episode import Message, WritePlan
 from core.workflow import AccessMode, Workflow
-
-#: The subtasks of the short form, which are the words that pocket models know.
-WORDS: tuple[str, ...] = ("plan", "solve", "check", "merge")
 
 
 class Shown(StrEnum):
@@ -50,7 +47,7 @@ class ListForm:
 
 #: What is done by whom is written last here, so that a small planner can learn who is good at which subtask.
 SHORT_LISTS = ListForm(
-    (("subtasks", "subtasks=["), ("access", "]\naccess=["), ("models", "]\nmodel_id=[")), ",", words=WORDS
+    (("subtasks", "subtasks=["), ("access", "]\naccess=["), ("models", "]\nmodel_id=[")), ",", words=(*WORDS,)
 )
 WHOLE_LISTS = ListForm(
     (("models", "model_id = ["), ("subtasks", "]\nsubtasks = ["), ("access", "]\naccess_list = [")),
@@ -59,9 +56,10 @@ WHOLE_LISTS = ListForm(
 )
 
 
-def list_form(shown: Shown) -> ListForm:
-    """The form of the lists that belongs to what is shown."""
-    return SHORT_LISTS if shown is Shown.SHORT else WHOLE_LISTS
+def list_form(shown: Shown, words: Sequence[str] = ()) -> ListForm:
+    """The form of the lists that belongs to what is shown; with `words`, each subtask is one of them."""
+    form = SHORT_LISTS if shown is Shown.SHORT else WHOLE_LISTS
+    return replace(form, words=tuple(words)) if words else form
 
 
 def shown_messages(request: WritePlan, shown: Shown) -> tuple[Message, ...]:
@@ -162,7 +160,10 @@ class Grammar:
                     for text, to in self._behind(place)
                 }
             case "subtasks" if form.words:
-                return {f"{word}{text}": to for word in form.words for text, to in self._behind(place)}
+                mark = form.quote
+                return {
+                    f"{mark}{word}{mark}{text}": to for word in form.words for text, to in self._behind(place)
+                }
             case "subtasks":
                 return {form.quote: place._replace(part="text")}
             case "after text":

@@ -38,7 +38,7 @@ _WINDOW = 8_192
 class Sampled:
     """One reply in tokens and as text; `finished` where the model ended it itself. `chosen` is True for each token
     that another one could have stood for; one that the form of the lists fixed was not chosen. `allowed` are the slots
-    of the models that it may name."""
+    of the models that it may name, and of `words` each subtask is one (empty: any text)."""
 
     prompt: tuple[int, ...]
     ids: tuple[int, ...]
@@ -46,6 +46,7 @@ class Sampled:
     text: str
     finished: bool
     allowed: tuple[int, ...]
+    words: tuple[str, ...] = ()
 
 
 class Pieces:
@@ -148,7 +149,7 @@ class LanguagePlanner(Planner):
         self._end = int(tokenizer.eos_token_id)
         self._pad = self._end if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
         self._pieces: Pieces | None = None
-        self._grammars: dict[tuple[int, ...], Grammar] = {}
+        self._grammars: dict[tuple[tuple[int, ...], tuple[str, ...]], Grammar] = {}
 
     @classmethod
     def load(
@@ -204,13 +205,17 @@ class LanguagePlanner(Planner):
         found: dict[int, Sampled] = {}
         for start in range(0, len(order), BATCH):
             batch = order[start : start + BATCH]
-            allowed = [requests[place].allowed for place in batch] if self.card.constrained else []
-            replies = self._write([prompts[place] for place in batch], [*map(self._grammar, allowed)])
+            told = [requests[place] for place in batch] if self.card.constrained else []
+            grammars = [self._grammar(one.allowed, one.words) for one in told]
+            replies = self._write([prompts[place] for place in batch], grammars)
             for place, written in zip(batch, replies, strict=True):
                 ids, chosen = tuple(token for token, _ in written), tuple(free for _, free in written)
                 text = str(self.tokenizer.decode(list(ids), skip_special_tokens=True)).strip()
                 ended = bool(ids) and ids[-1] == self._end
-                found[place] = Sampled(prompts[place].ids, ids, chosen, text, ended, requests[place].allowed)
+                asked = requests[place]
+                found[place] = Sampled(
+                    prompts[place].ids, ids, chosen, text, ended, asked.allowed, asked.words
+                )
         return [found[place] for place in range(len(prompts))]
 
     def _write(
@@ -286,22 +291,24 @@ class LanguagePlanner(Planner):
     def biases(self, written: Sampled) -> Tensor:
         """What the form of the lists adds to the logits [tokens, vocabulary] of each token of a reply: 0 for one that
         could stand there, minus infinity for any other."""
-        grammar, pieces = self._grammar(written.allowed), self._vocabulary()
+        grammar, pieces = self._grammar(written.allowed, written.words), self._vocabulary()
         return torch.stack([pieces.bias(grammar, place) for place in self.places(written)])
 
     def places(self, written: Sampled) -> list[Place]:
         """How far the lists had come before each token of a reply."""
-        grammar, pieces, place, found = self._grammar(written.allowed), self._vocabulary(), Place(), []
+        grammar, pieces = self._grammar(written.allowed, written.words), self._vocabulary()
+        place, found = Place(), list[Place]()
         for token in written.ids:
             found.append(place)
             place = pieces.moves(grammar, place).get(token, place)
         return found
 
-    def _grammar(self, allowed: tuple[int, ...]) -> Grammar:
-        if allowed not in self._grammars:
-            card = self.card
-            self._grammars[allowed] = Grammar(list_form(card.shown), card.mode, allowed, card.most_steps)
-        return self._grammars[allowed]
+    def _grammar(self, allowed: tuple[int, ...], words: tuple[str, ...]) -> Grammar:
+        key, card = (allowed, words), self.card
+        if key not in self._grammars:
+            form = list_form(card.shown, words)
+            self._grammars[key] = Grammar(form, card.mode, allowed, card.most_steps)
+        return self._grammars[key]
 
     def _vocabulary(self) -> Pieces:
         if self._pieces is None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from core.conduct.planners import FixedPlanner, WrappedPlanner, random_workflow
+from core.conduct.prompts import WORDS, words_of
 from core.conduct.reading import read_workflow
 from core.conduct.session import Planner
 from core.draws import derive_seed, uniform
@@ -21,7 +22,6 @@ from core.episode import EndReason, Episode, Reply, Status, Task, WritePlan
 from core.errors import CheckpointError, ConfigError
 from core.learning import Candidates, check_answered, episodes_of, play_all
 from core.planner.config import LearnConfig
-from core.planner.forms import WORDS
 from core.planner.planner import LanguagePlanner, Sampled, as_reply
 from core.planner.statistics import FREE_PLANS
 from core.play.drive import GradeMany
@@ -100,7 +100,7 @@ def _probe_all(
     found: dict[str, set[bool]] = {task.id: set() for task in tasks}
     played: list[Episode] = []
     for number in range(len(models) + config.probes):
-        planner = _probe(models, number, f"{config.seed}/probes/{number}")
+        planner = _probe(models, number, f"{config.seed}/probes/{number}", words_of(pool.specs) or (*WORDS,))
         episodes = _episodes(tasks, planner, seed, f"p{number}")
         played += play_all(episodes, planner, pool, grade)
     check_answered(played, "for the choice of questions")
@@ -110,11 +110,11 @@ def _probe_all(
     return found
 
 
-def _probe(models: tuple[str, ...], number: int, key: str) -> FixedPlanner:
-    """A single model that solves, for each of the models; after those random workflows."""
+def _probe(models: tuple[str, ...], number: int, key: str, words: tuple[str, ...]) -> FixedPlanner:
+    """A single model that solves, for each of the models; after those random workflows of these words."""
     slots = tuple(range(len(models)))
     alone = Workflow((number % len(models),), ("solve",), ((),))
-    workflow = alone if number < len(models) else random_workflow(key, slots, WORDS)
+    workflow = alone if number < len(models) else random_workflow(key, slots, words)
     return FixedPlanner(f"conductor:probe:{number}", models, workflow)
 
 

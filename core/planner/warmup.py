@@ -21,9 +21,10 @@ from itertools import islice
 import torch
 
 from core.conduct.planners import random_workflow
+from core.conduct.prompts import WORDS
 from core.episode import WritePlan
 from core.planner.card import PlannerCard
-from core.planner.forms import WORDS, short_prompt, write_short
+from core.planner.forms import short_prompt, write_short
 from core.planner.planner import LanguagePlanner, weights_digest
 from core.planner.rollouts import random_subset
 from core.pocket import TRAINED_FAMILIES
@@ -63,7 +64,7 @@ def examples(settings: WarmUp) -> Iterator[tuple[WritePlan, str]]:
         partial = rng.random() < settings.subset_share
         allowed = random_subset(f"{key}/allowed", n) if partial else tuple(range(n))
         question = next(rng.choice(streams)).question
-        workflow = random_workflow(key, allowed, WORDS, settings.most_steps)
+        workflow = random_workflow(key, allowed, (*WORDS,), settings.most_steps)
         yield WritePlan((), question, allowed, key), write_short(workflow)
         number += 1
 

@@ -265,8 +265,8 @@ LearnsFrom = Literal["validation", "questions"]
 
 
 #: What an outcome table may lack: questions' texts, answers that can be compared, several replies of a model to a task,
-#: what one costs.
-Need = Literal["texts", "answers", "samples", "prices"]
+#: what one costs, plans.
+Need = Literal["texts", "answers", "samples", "prices", "plans"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,7 +259,7 @@ def _plan_and_solve(policies: Policies, _: str) -> Policy:
 
         return best_pair(lessons.arena, lessons.validation)
 
-    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair)
+    return Pupil("plan-and-solve", policies.models, teach, ("validation",), _each_pair, needs=("plans",))
 
 
 def _by_family(policies: Policies, what: str) -> Policy:
@@ -276,8 +276,9 @@ def _by_family(policies: Policies, what: str) -> Policy:
         candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
         return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
 
-    episodes = _each_pair if what else partial(_each_model, 1)
-    return Pupil(name, policies.models, teach, ("validation",), episodes, () if what else _singles(policies))
+    if what:
+        return Pupil(name, policies.models, teach, ("validation",), _each_pair, needs=("plans",))
+    return Pupil(name, policies.models, teach, ("validation",), partial(_each_model, 1), _singles(policies))
 
 
 def _ridge(policies: Policies, rest: str) -> Policy:
@@ -378,8 +379,8 @@ POLICIES: Mapping[str, PolicyKind] = {
         ),
         PolicyKind(
             "sure[:N][:ORDER]",
-            "the same, but only the first where a regression on the question's words (and its family, where the order "
-            "is told it) is sure that it is right",
+            "the same, but only the first where a regression on the words of the question, and of the reply where it "
+            "is recorded, is sure that it is right",
             partial(rules.agree, unless_sure=True),
         ),
         PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),

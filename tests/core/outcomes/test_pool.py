@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from core.conduct.planners import FixedPlanner, PromptedPlanner, RandomPlanner
+from core.conduct.planners import (
+    FIXED,
+    FixedPlanner,
+    PromptedPlanner,
+    RandomPlanner,
+    SameModelPlanner,
+    fixed_planner,
+)
+from core.conduct.prompts import WORDS, subtask_word
 from core.episode import (
     EDITED,
     Change,
@@ -33,7 +42,7 @@ from core.play.policies import CyclePolicy, Policy, RandomPolicy, new_episode
 from core.play.session import RECORDED_CHARACTERS, request_at
 from core.tasks.graders import grading_of
 from core.workflow import Workflow
-from tests.core.outcomes.tables import small_table
+from tests.core.outcomes.tables import small_answers, small_table
 
 W, T, V = Role.WORKER, Role.THINKER, Role.VERIFIER
 COSTS = {"ann": 0.01, "bob": 0.02, "cyd": 0.04}
@@ -45,11 +54,13 @@ def table_of(folder: Path, **more: object) -> OutcomeTable:
     return small_table(folder, answers, costs=COSTS, **more)  # type: ignore[arg-type]
 
 
-def played(table: OutcomeTable, policy: Policy, *, turns: int = 5, **more: object) -> list[Episode]:
+def played(
+    table: OutcomeTable, policy: Policy, *, turns: int = 5, seed: int = 3, **more: object
+) -> list[Episode]:
     """The policy's episode of each task."""
     pool, tasks = RecordedPool(table), table.tasks
     episodes = [
-        new_episode("r", i, task, policy, turns=turns, seed=3, argmax=False, **more)  # type: ignore[arg-type]
+        new_episode("r", i, task, policy, turns=turns, seed=seed, argmax=False, **more)  # type: ignore[arg-type]
         for i, task in enumerate(tasks)
     ]
     events = drive_many(episodes, policy, pool, recorded_grading(table, grading_of(tasks)))
@@ -233,12 +244,69 @@ def test_a_plan_that_no_table_holds_is_said_and_costs_nothing(tmp_path: Path) ->
         assert episode.correct is True
 
 
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        ({}, {"solve", "check", "merge"}),
+        ({"plans": {(0, "bob"): "Think of letters."}}, {"plan", "solve", "check", "merge"}),
+        ({"comparable": False}, {"solve"}),
+    ],
+)
+def test_steps_that_a_table_does_not_hold_are_masked(
+    tmp_path: Path, table: dict[str, Any], words: set[str]
+) -> None:
+    """A planner is told what a step can be, and random workflows are made of nothing else."""
+    own, seen = small_table(tmp_path, small_answers(12), **table), set[str]()
+    for seed in range(4):
+        for episode in played(own, RandomPlanner(own.card.models), seed=seed):
+            seen |= {subtask_word(turn.step.subtask) for turn in episode.turns if turn.step is not None}
+            assert episode.status is Status.FINISHED
+            [message] = {plan.messages[0].content for plan in episode.plans}
+            assert {word for word in WORDS if f"{word}: " in message} == words
+            assert "in plain language" not in message
+    assert seen == words
+
+
+def test_frozen_workflows_that_a_table_does_not_hold_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    models = ("ann", "bob", "cyd")
+    plans, answers = "holds no plans, which", "holds no answers that can be compared, which"
+    handed = {"debate": "was handed the others' answers", "critic": "was handed the others' answers"}
+    whole = RecordedPool(small_table(tmp_path, name="whole", plans={(0, "bob"): "Think of letters."}))
+    plain = RecordedPool(small_table(tmp_path, name="plain"))
+    marks = RecordedPool(small_table(tmp_path, name="marks", comparable=False))
+    no_plans = {"plan-and-solve": plans, "chain": plans, **handed}
+    for pool, refused in (
+        (whole, handed),
+        (plain, no_plans),
+        (marks, {**no_plans, "solvers": answers, "automix": answers}),
+    ):
+        for name in FIXED:
+            fixed = fixed_planner(name, models)
+            for policy in (fixed, SameModelPlanner(fixed, "bob")):
+                if name not in refused:
+                    pool.check([], [policy])
+                    continue
+                with pytest.raises(ConfigError, match=f"{refused[name]}.*'{policy.id}' needs: play"):
+                    pool.check([], [policy])
+
+
 def test_random_workflows_name_only_models_that_have_a_row(tmp_path: Path) -> None:
     table = table_of(tmp_path)
     for _ in range(3):
         third = played(table, RandomPlanner(table.card.models))[2]
         assert {turn.decision.model for turn in third.turns} == {"bob"}
         assert sum(turn.reply.usage.cost_usd or 0 for turn in third.turns) == 0.02
+
+
+def test_a_workflow_of_one_model_is_played_wherever_that_model_has_a_row(tmp_path: Path) -> None:
+    """Whether or not those that the workflow was written for have one."""
+    table = table_of(tmp_path)
+    solvers = fixed_planner("solvers", table.card.models)
+    *_, third = played(table, SameModelPlanner(solvers, "bob"))
+    assert (third.end_reason, third.answer) == (EndReason.COMPLETED, "A")
+    assert [turn.reply.reused for turn in third.turns] == [False, True, True, True]
+    *_, third = played(table, SameModelPlanner(solvers, "ann"))
+    assert third.end_reason is EndReason.NOT_RECORDED
 
 
 # Forks

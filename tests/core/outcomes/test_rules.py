@@ -30,12 +30,14 @@ from core.outcomes.pool import RecordedPool
 from core.outcomes.rules import (
     ALONE,
     Came,
+    agreement,
     chosen_cascade,
     fewest_calls,
     first_if_sure,
     log_odds,
     order_by,
     scores_of,
+    settings_of,
     strengths,
     strengths_by_family,
     until_sure,
@@ -91,6 +93,41 @@ def paid(episode: Episode) -> int:
 
 def agree(table: OutcomeTable, most: int = 4) -> AgreementCascade:
     return AgreementCascade("agree", MODELS, lambda question: MODELS, RecordedPool(table).same, most)
+
+
+def test_a_rule_over_several_samples_is_the_mean_of_what_it_is_on_each(tmp_path: Path) -> None:
+    """In the first sample of the first task ann and cyd agree, in the second one bob and cyd; both are right."""
+    answers: dict[str, list[Answered]] = {
+        "ann": [("A", "B"), ("A", "B")],
+        "bob": [("C", "A"), ("A", "C")],
+        "cyd": [("A", "A"), ("D", "D")],
+    }
+    table = small_table(tmp_path, answers)
+    known, order = known_of_table(table, table.tasks), np.arange(3)
+    assert known.right.tolist() == [[0.5, 0.5, 1.0], [0.5, 0.5, 0.0]]
+    for came in (
+        until_two_agree(known, order, 3),
+        until_sure(known, order, np.array([0.9, 0.8, 0.8]), np.array([4, 4]), 0.97),
+    ):
+        assert came.right.tolist() == [1.0, 0.5]
+        assert came.calls.tolist() == [3.0, 2.5]
+    votes = weighted_vote(known, order, np.ones(3), 3)
+    assert (votes.right.tolist(), votes.calls.tolist()) == ([1.0, 0.5], [3.0, 3.0])
+    assert known.of(np.array([1])).samples[1].group.shape == (1, 3)
+
+
+def test_what_is_searched_of_an_agreement_cascade_can_change_an_answer() -> None:
+    """Of two the first one's answer stands, whatever the second one says: the second call would be paid for nothing."""
+    searched = {n: {asked for _, asked in settings_of(agreement, n, by_family=False)} for n in range(1, 9)}
+    assert searched == {
+        1: {1},
+        2: {2},
+        3: {3},
+        4: {3, 4},
+        5: {3, 4, 5},
+        **dict.fromkeys((6, 7, 8), {3, 4, 5, 6}),
+    }
+    assert settings_of(agreement, 5, by_family=False, number=2) == [(np.inf, 2)]
 
 
 def test_models_are_asked_until_two_agree(tmp_path: Path) -> None:
@@ -350,10 +387,10 @@ def test_a_scorer_that_reads_replies_stops_at_the_right_one(tmp_path: Path) -> N
     table = load_table("small", tmp_path)
     known, order = known_of_table(table, table.tasks), np.arange(4)
     scorer, n, sure = choose_frugal(table, table.tasks[:60], table.tasks[60:], order)
-    certain, unsure = scorer(
-        table.tasks[70].question, [("ann", "It certainly is so."), ("ann", "Perhaps, who knows.")]
-    )
+    question = table.tasks[70].question
+    certain, unsure = scorer("ann", [(question, "It certainly is so."), (question, "Perhaps, who knows.")])
     assert certain > 0.8 > 0.2 > unsure
+    assert np.isnan(scorer("eve", [(question, "It certainly is so.")])).all()
     scores = scores_of_replies(scorer, table, table.tasks, range(4))
     came = until_believed(known, order, scores, n, sure)
     policy = Ballot("frugal", MODELS, lambda question: MODELS, believed(scorer, sure), n)

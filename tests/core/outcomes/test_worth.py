@@ -71,6 +71,32 @@ def test_samples_of_a_task_are_one_cluster_and_a_share_of_it(folder: Path) -> No
     assert by_key["oracle_cross_fitted"].accuracy == pytest.approx(0.75)
 
 
+def test_of_several_samples_a_rule_does_what_it_does_on_each(folder: Path) -> None:
+    """Who agrees in one sample is right or wrong in that one: a grade over all samples says nothing of it."""
+    draws, skill = np.random.default_rng(0).random((3, 120, 2)), {"ann": 0.8, "bob": 0.6, "cyd": 0.4}
+    said = {
+        name: [
+            tuple("A" if draw < skill[name] else "BCD"[slot] for draw in own) for own in draws[slot].tolist()
+        ]
+        for slot, name in enumerate(skill)
+    }
+
+    def found(name: str, sample: int | None) -> dict[str, Measured]:
+        answers: dict[str, list[Answered]] = {
+            model: [*own] if sample is None else [one[sample] for one in own] for model, own in said.items()
+        }
+        table = outcomes(small_table(folder, answers, name=name, questions=[f"{n}?" for n in range(120)]))
+        return of(rules(table, *(table.of(split) for split in ("evolve", "validation", "test"))))
+
+    both, each = found("both", None), [found("first", 0), found("second", 1)]
+    for key in ("best_single", "agree"):
+        for figure in ("accuracy", "calls", "tokens"):
+            mean = np.mean([getattr(one[key], figure) for one in each])
+            assert getattr(both[key], figure) == pytest.approx(mean), (key, figure)
+    assert both["agree"].accuracy > both["best_single"].accuracy + 0.02
+    assert both["vote"].says == "at most 3 models"
+
+
 def test_an_oracle_over_luck_is_inflated_and_the_cross_fitted_one_is_not(folder: Path) -> None:
     draws = np.random.default_rng(0).random((4, 400, 4)) < 0.5
     answers: dict[str, list[Answered]] = {

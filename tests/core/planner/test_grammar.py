@@ -11,9 +11,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from core.conduct.planners import legal_workflow
+from core.conduct.prompts import WORDS
 from core.conduct.reading import read_workflow, write_workflow
 from core.errors import CheckpointError
-from core.planner.forms import SHORT_LISTS, WHOLE_LISTS, WORDS, Grammar, ListForm, Place, write_short
+from core.planner.forms import SHORT_LISTS, WHOLE_LISTS, Grammar, ListForm, Place, write_short
 from core.planner.planner import Pieces
 from core.workflow import AccessMode, Workflow
 from tests.core.planner.tiny import tokenizer
@@ -54,7 +55,7 @@ def test_every_walk_is_a_workflow_of_allowed_models_and_of_no_more_steps(
 @given(st.integers(0, 10**9))
 @settings(deadline=None)
 def test_legal_workflows_can_be_written_sign_by_sign_and_read_back(number: int) -> None:
-    workflow = legal_workflow(str(number), (0, 2, 5, 11), WORDS)
+    workflow = legal_workflow(str(number), (0, 2, 5, 11), (*WORDS,))
     for form, text in ((SHORT_LISTS, write_short(workflow)), (WHOLE_LISTS, write_workflow(workflow))):
         grammar, place = Grammar(form, AccessMode.CHOOSE_POSITION, (0, 2, 5, 11), 5), Place()
         for sign in text:

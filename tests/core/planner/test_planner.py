@@ -13,6 +13,7 @@ from core.conduct.reading import read_workflow
 from core.conduct.session import Planner
 from core.episode import EndReason, EpisodeFinished, WritePlan
 from core.errors import CheckpointError
+from core.outcomes.pool import RecordedPool
 from core.planner.card import CARD_FILE, PlannerCard, read_card
 from core.planner.forms import Shown
 from core.planner.planner import LanguagePlanner
@@ -20,7 +21,8 @@ from core.play.drive import drive_many
 from core.play.policies import new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
-from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool
+from tests.core.outcomes.tables import Answered, small_table
+from tests.core.planner.tiny import MODELS, TASKS, tiny_planner, tiny_pool, tiny_qwen2
 
 
 def requests(n: int, allowed: tuple[int, ...] = (0, 1, 2)) -> list[WritePlan]:
@@ -135,6 +137,35 @@ def test_its_episodes_are_played_as_any_conductor_is() -> None:
     assert len(played) == len(TASKS)
     assert {one.end_reason for one in played} == {EndReason.COMPLETED}
     assert {turn.decision.model for one in played for turn in one.turns} == {"ann", "cid"}
+
+
+def test_what_it_writes_for_recorded_models_is_of_the_words_that_their_table_can_answer(
+    tmp_path: Path,
+) -> None:
+    """Its subtasks are any text elsewhere; its probabilities are over what it may write, as it is learned from."""
+    answers: dict[str, list[Answered]] = {"ann": ["A"] * 8, "bob": ["B"] * 8, "cid": ["A", "B"] * 4}
+    table, policy = small_table(tmp_path, answers), tiny_qwen2().frozen(constrained=True)
+    episodes = [
+        new_episode("r1", place, task, policy, turns=5, seed=1, argmax=False)
+        for place, task in enumerate(table.tasks)
+    ]
+    played = [
+        event.episode
+        for event in drive_many(episodes, policy, RecordedPool(table), grade_many)
+        if isinstance(event, EpisodeFinished)
+    ]
+    assert {one.end_reason for one in played} == {EndReason.COMPLETED}
+    steps = [turn.step for one in played for turn in one.turns]
+    assert {one.subtask for one in steps if one is not None} <= {"solve", "check", "merge"}
+    assert len(steps) > len(played), "some have two steps"
+    words = ("solve", "check", "merge")
+    asked = [
+        WritePlan(one.plans[0].messages, one.task.question, (0, 1, 2), one.id, 0, one.id, words)
+        for one in played
+    ]
+    for written in policy.sample(asked, [one.key for one in asked]):
+        own = policy.biases(written)[range(len(written.ids)), list(written.ids)]
+        assert own.tolist() == [0.0] * len(written.ids)
 
 
 def test_the_short_form_knows_one_round() -> None:

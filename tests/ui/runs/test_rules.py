@@ -93,24 +93,40 @@ def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:
     told = recorded.done(
         "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "agree:family", "--n", 5
     ).err
-    assert "agree:family asks at most 2 models, until two agree (the best of 8 settings on " in told
+    assert "agree:family asks at most 3 models, until two agree (the best of 4 settings on " in told
     assert "takes" not in told.split("agree:family asks")[0], "nothing is played to choose it"
 
 
 def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sums) -> None:
     rows = rows_of(recorded, "--policy", "agree:family", "--policy", "sure:family", "--policy", "sure")
     assert rows["sure:family"]["accuracy"] == 1.0
-    assert rows["sure:family"]["turns_mean"] == 1 < rows["agree:family"]["turns_mean"]
+    assert rows["sure:family"]["calls_mean"] == 1 < rows["agree:family"]["calls_mean"]
+    assert rows["sure:family"]["turns_mean"] == 2, "its own check of its answer costs nothing"
     told = recorded.done(
         "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "sure:family", "--n", 5
     ).err
-    assert "sure:family asks at most 2 models, until two agree (the best of 8 settings on " in told
+    assert "sure:family asks at most 3 models, until two agree (the best of 4 settings on " in told
     assert "Where the first one's chance to be right is 0." in told
 
 
 def test_an_agreement_cascade_can_follow_the_order_of_a_router(recorded: Sums) -> None:
     rows = rows_of(recorded, "--policy", "agree:logistic:tfidf", "--policy", "agree:3:logistic:tfidf")
     assert {row["accuracy"] for row in rows.values()} == {1.0}, "a question tells its family"
+
+
+def test_a_pool_of_one_model_or_two_is_asked_as_far_as_it_goes(world: Sums) -> None:
+    """Two alone can agree, or not: the first answer stands either way, which is said."""
+    for n in (1, 2):
+        few: dict[str, list[Answered]] = {"bob": ["B"] * N, "ann": ["A"] * N}
+        few = {name: few[name] for name in [*few][-n:]}
+        small_table(world.folder / "trinity-inspector", few, name=f"few{n}")
+        pool = ("run", "--pool", f"outcomes:few{n}", "--n", 9, "--policy")
+        [row] = world.done(*pool, "agree", "--json").json
+        assert (row["accuracy"], row["turns_mean"]) == (1.0, n)
+        [row] = world.done(*pool, "sure", "--json").json
+        assert row["accuracy"] == 1.0
+    told = world.done(*pool, "agree:2").err
+    assert "agree:2 asks 2 models, and the first answer stands whether they agree or not." in told
 
 
 def test_what_a_table_does_not_hold_is_one_sentence(recorded: Sums) -> None:
@@ -122,7 +138,11 @@ def test_what_a_table_does_not_hold_is_one_sentence(recorded: Sums) -> None:
     assert "has one reply of a model to a task, too few for 'majority:3:ann'" in refused("majority:3:ann")
     assert "has one reply of a model to a task" in refused("majority")
     assert "was handed the others' answers" in refused("mixture")
+    for name in ("plan-and-solve", "by-family:pairs", "conductor:fixed:chain"):
+        assert f"The outcome table small holds no plans, which '{name}' needs: play" in refused(name)
     assert "Policy 'single:ann' does not say how likely each model is" in refused("agree:single:ann")
+    with closing(open_store(recorded.store)) as store:
+        assert store.runs.list() == [], "what is refused was never begun"
 
 
 def test_on_a_permuted_table_no_policy_gains(recorded: Sums) -> None:

@@ -9,15 +9,19 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.episode import Verdict
 from storage.filters.episode_filter import EpisodeFilter
+from storage.store import open_store
 from tests.builders.sample_store import sample_store
+from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.pages import command, opened, shown
+from ui.runs import wiring
 from ui.web.kit import state
 
 pytestmark = pytest.mark.process
@@ -108,3 +112,42 @@ def test_commands_and_pages_answer_as_on_sqlite(
         assert not page.error, shown(page)
     assert store.episodes.delete([episode]) == 1
     store.close()
+
+
+def test_recorded_replies_are_kept_as_on_sqlite(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A judge's verdict that the table has, one by agreement, a sample that is not the first, and no answer at all."""
+    answers: dict[str, list[Answered]] = {
+        "ann": [*[("A", "B")] * 20, *[("", "C")] * 20],
+        "bob": [("A", "A")] * 40,
+        "cyd": [("B", "C")] * 30 + [None] * 10,
+    }
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    small_table(wiring.data_folder(), answers, judges=[(task, "bob", "A", "ACCEPT") for task in range(40)])
+    sqlite, file = f"sqlite:///{tmp_path / 'trinity.db'}", str(tmp_path / "recorded.jsonl")
+
+    def said(url: str, *arguments: str) -> Any:
+        assert command([*arguments, "--store", url, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    of = ("run", "--pool", "outcomes:small", "--split", "evolve", "--n", "20", "--task-seed", "1")
+    said(database, *of, "--policy", "cascade:ann+cyd+bob", "--policy", "cascade:ann+bob+cyd")
+    with closing(open_store(database)) as store:
+        run = store.runs.list()[0]
+    said(database, "export", run.id, "--out", file)
+    said(sqlite, "import", file)
+    said(sqlite, "export", run.id, "--out", f"{file}.again")
+    assert Path(file).read_bytes() == Path(f"{file}.again").read_bytes()
+    for flag in ("recorded", "by_agreement", "reused"):
+        where = f'run == "{run.id}" and any("{flag}" in turn.flags)'
+        asked = ("episodes", "--where", where, "--order", "oldest", "--limit", "100")
+        assert (found := said(database, *asked)) == said(sqlite, *asked)
+        assert found, flag
+    with closing(open_store(database)) as store, closing(open_store(sqlite)) as other:
+        episodes = [store.episodes.get(one.id) for one in store.episodes.of_run(run.id)]
+        assert episodes == [other.episodes.get(one.id) for one in episodes]
+    replies = [turn.reply.recorded for one in episodes for turn in one.turns if turn.reply.recorded]
+    judged = {(row.verdict, row.by_agreement) for row in replies if row.verdict}
+    assert judged == {(Verdict.ACCEPT, False), (Verdict.ACCEPT, True), (Verdict.REVISE, True)}
+    assert {(row.sample, row.answer) for row in replies} >= {(0, "A"), (1, "C"), (0, None)}

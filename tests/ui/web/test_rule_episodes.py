@@ -52,7 +52,7 @@ def test_a_rule_says_why_it_asked_whom(played: dict[str, list[EpisodeSummary]], 
     assert order[0][1] == 1.0
     assert plan.order_of("agree:family", "unseen") == plan.order_of("random", "law") == ()
     said = shown(opened("replay", ep=one.id, t="1", panel="near")).replace("\\", "")
-    assert "agree:family asks at most" in said
+    assert "agree:family asks " in said
     assert "It was asked first: the strongest model by this rule's order." in said
     assert "The order for questions of the family physics." in said
     assert "100.0 %" in said
@@ -125,8 +125,8 @@ def test_how_a_runs_policies_were_chosen_is_kept_and_shown(
     played: dict[str, list[EpisodeSummary]], store: Store
 ) -> None:
     one = played["agree:family"][0]
-    assert "agree:family asks at most" in plainly(opened("episodes", run=one.run_id))
-    assert "agree:family asks at most" in page_of(store, (one.id,))
+    assert "agree:family asks " in plainly(opened("episodes", run=one.run_id))
+    assert "agree:family asks " in page_of(store, (one.id,))
 
 
 @pytest.mark.integration

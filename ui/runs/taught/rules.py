@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ui.runs.policy_kinds import Lessons
 
     Numbers = NDArray[np.float64]
+    Places = NDArray[np.int64]
 
 #: In whose order models are asked: of all tasks, of the tasks of a family, or from the cheapest on.
 ORDERS = ("family", "price")
@@ -44,11 +45,11 @@ class School:
 
     @cached_property
     def evolve(self) -> Known:
-        return self._known(self.lessons.questions)
+        return self.of(self.lessons.questions)
 
     @cached_property
     def validation(self) -> Known:
-        return self._known(self.lessons.validation)
+        return self.of(self.lessons.validation)
 
     @cached_property
     def both(self) -> Known:
@@ -70,7 +71,8 @@ class School:
             return RecordedPool(self.table).same
         return lambda question, one, other: normalise_answer(one) == normalise_answer(other)
 
-    def _known(self, tasks: Sequence[Task]) -> Known:
+    def of(self, tasks: Sequence[Task]) -> Known:
+        """What every model makes of these tasks."""
         from core.outcomes.lessons import known_outcomes
 
         arena = self.lessons.arena
@@ -130,7 +132,7 @@ def number_and_word(name: str, rest: str, least: int, most: int) -> tuple[int | 
 
 def agree(policies: Policies, rest: str, *, unless_sure: bool = False) -> Policy:
     """Of "", "4", "family" or "4:family": how many are asked at most, and in whose order. `unless_sure`: only the first
-    one where a regression on the question is sure of it."""
+    one where a regression is sure of it."""
     from core.play.policies import Pupil
 
     word = "sure" if unless_sure else "agree"
@@ -155,21 +157,26 @@ def _agree(
     from core.outcomes.asking import AgreementCascade, never, two_agree
     from core.outcomes.rules import agreement, order_by, settings_of
     from core.play.ensembles import Ballot
+    from ui.presentation.words import several
 
     lessons, models = school.lessons, policies.models
     tried = settings_of(agreement, len(models), order == "family", most)
     score = _scorer(policies, order, school)
     n, drawn = school.chosen(agreement, score, tried)
     found = school.scores(score, drawn)
-    by_question = _named(lessons.tasks, models, order_by(found))
+    orders_of_tasks = order_by(found)
+    by_question = _named(lessons.tasks, models, orders_of_tasks)
     reckoned = school.scores(school.strengths, np.inf) if order == "price" else found
     strengths = _by_model(lessons.tasks, models, reckoned)
-    told = f"{name} asks at most {n} models, until two agree{_tell_trials(tried, school)}"
+    asks = f"asks at most {several(n, 'model')}, until two agree"
+    if n == 2:
+        asks = "asks 2 models, and the first answer stands whether they agree or not"
+    told = f"{name} {asks}{_tell_trials(tried, school)}"
     first: Order = by_question.__getitem__
     enough: Enough = never
     if unless_sure:
-        on_validation = order_by(score(school.evolve, lessons.questions, lessons.validation, drawn))
-        enough, sure = _first_is_enough(school, order, on_validation, n)
+        on_both = order_by(score(school.evolve, lessons.questions, school.both_tasks, drawn))
+        enough, sure = _first_is_enough(school, order, on_both, orders_of_tasks, n)
         told += (
             f" Where the first one's chance to be right is {sure:g} or more, nobody else is asked."
             if np.isfinite(sure)
@@ -181,34 +188,83 @@ def _agree(
 
 
 def _first_is_enough(
-    school: School, order: str, on_validation: NDArray[np.int64], most: int
+    school: School, order: str, on_both: Places, on_tasks: Places, most: int
 ) -> tuple[Enough, float]:
     """Whether a model that comes first is sure enough to be right, and from which chance on it is.
 
-    The chances are those of a logistic regression to each model's right answers to evolve questions, on TF-IDF and,
-    where the order is told families, on these. The chance is chosen among ALONE by validation tasks: it takes the
-    fewest calls that lose nothing against the cascade, whose `most` and order [tasks, models] were chosen before."""
-    from core.outcomes.features import reader_of
-    from core.outcomes.routers import LEARNERS
+    The chance is chosen among ALONE: it takes the fewest calls that lose nothing against the cascade, whose `most` and
+    orders [tasks, models], of evolve and validation tasks and of those that are played, were chosen before. Validation
+    tasks alone would leave it to luck: each half of the evolve tasks is told its chances by what the other taught."""
+    import numpy as np
+
     from core.outcomes.rules import ALONE, fewest_calls, first_if_sure, until_two_agree
 
-    lessons, known = school.lessons, school.validation
-    read = reader_of("tfidf", lessons.questions, family=order.rpartition(":")[2] == "family")
-    learned = LEARNERS["logistic"].fit(
-        read(lessons.questions), school.evolve.right, lessons.arena.seed, {"penalty": 1.0, "differing": 0}
+    lessons, known = school.lessons, school.both
+    evolve, half = np.arange(len(lessons.questions)), len(lessons.questions) // 2
+    learned = _first_chances(school, order, on_both, on_tasks)
+    chance = np.concatenate(
+        [
+            learned(evolve[half:])(lessons.questions[:half]),
+            learned(evolve[:half])(lessons.questions[half:]),
+            (of_all := learned(evolve))(lessons.validation),
+        ]
     )
-    plain = until_two_agree(known, on_validation, most)
-    chance = learned(read(lessons.validation))
-    sure = fewest_calls(
-        {one: first_if_sure(known, on_validation, plain, chance, one) for one in ALONE}, plain
-    )
-    rows = learned(read(lessons.tasks))
+    plain = until_two_agree(known, on_both, most)
+    sure = fewest_calls({one: first_if_sure(known, on_both, plain, chance, one) for one in ALONE}, plain)
+    rows = of_all(lessons.tasks)
     enough = {
         (task.question, model): bool(row[slot] >= sure)
         for task, row in zip(lessons.tasks, rows, strict=True)
         for slot, model in enumerate(known.models)
     }
     return lambda question, model: enough[question, model], sure
+
+
+#: Places of evolve tasks that it learns from -> tasks -> how likely each model is right [tasks, models].
+_Chances = Callable[["Places"], Callable[["Sequence[Task]"], "Numbers"]]
+
+
+def _first_chances(school: School, order: str, on_both: Places, on_tasks: Places) -> _Chances:
+    """How likely a model is right that comes first.
+
+    Where a table has its one reply to each task, this is read beside the question. Elsewhere a logistic regression
+    knows the question's words and, where the order is told families, these."""
+    from core.outcomes.frugal import learned_scorer, scores_of_replies
+
+    lessons, table = school.lessons, school.table
+    if table is not None and table.card.samples == 1:
+        slots = _first_of(school.both, on_both) | _first_of(school.of(lessons.tasks), on_tasks)
+
+        def by_replies(places: Places) -> Callable[[Sequence[Task]], Numbers]:
+            scorer = learned_scorer(table, [lessons.questions[place] for place in places], sorted(slots))
+            return lambda tasks: scores_of_replies(scorer, table, tasks, sorted(slots))
+
+        return by_replies
+    return partial(_by_words, school, order.rpartition(":")[2] == "family")
+
+
+def _by_words(school: School, family: bool, places: Places) -> Callable[[Sequence[Task]], Numbers]:
+    import numpy as np
+
+    from core.outcomes.features import reader_of
+    from core.outcomes.routers import LEARNERS
+
+    taught = [school.lessons.questions[place] for place in places]
+    if not taught:  # nothing is known yet
+        return lambda tasks: np.full((len(tasks), len(school.both.models)), np.nan)
+    read = reader_of("tfidf", taught, family=family)
+    setting = {"penalty": 1.0, "differing": 0}
+    learned = LEARNERS["logistic"].fit(
+        read(taught), school.evolve.right[places], school.lessons.arena.seed, setting
+    )
+    return lambda tasks: learned(read(tasks)) if tasks else np.empty((0, len(school.both.models)))
+
+
+def _first_of(known: Known, order: Places) -> set[int]:
+    """The slots of the models that come first."""
+    from core.outcomes.rules import asked_first
+
+    return {int(slot) for slot in asked_first(known, order)[:, 0]}
 
 
 _Scorer = Callable[["Known", "Sequence[Task]", "Sequence[Task]", float], "Numbers"]
