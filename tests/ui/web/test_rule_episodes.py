@@ -124,6 +124,9 @@ def test_what_cannot_come_out_otherwise_has_no_button(
 def test_how_a_runs_policies_were_chosen_is_kept_and_shown(
     played: dict[str, list[EpisodeSummary]], store: Store
 ) -> None:
+    home = shown(opened("home"))
+    assert "A wrong ACCEPT" not in home
+    assert "answered the same" in home, "how strips are read"
     one = played["agree:family"][0]
     assert "agree:family asks " in plainly(opened("episodes", run=one.run_id))
     assert "agree:family asks " in page_of(store, (one.id,))

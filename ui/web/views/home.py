@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import Role, Status
+from core.episode import Flag, Role, Status
 from storage.analysis.standings import (
     PolicySide,
     figures,
@@ -123,6 +123,8 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _first_of(store, _TELLING) or newest[0]
     wrong = _first_of(store, _ACCEPTED_WRONG)
+    compared = wrong is not None and Flag.BY_AGREEMENT.value in wrong.flags
+    accepted = "Two gave the same wrong answer" if compared else "A wrong ACCEPT"
     workflow = _first_of(store, _BROKEN_WORKFLOWS)
     ids = default_checkpoints(store) or default_checkpoints(store, samples=True)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
@@ -141,7 +143,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
                 *(
                     ("replay", words, icon, {"ep": one.id})
                     for words, icon, one in (
-                        ("A wrong ACCEPT", ":material/cancel:", wrong),
+                        (accepted, ":material/cancel:", wrong),
                         ("A workflow that broke", ":material/account_tree:", workflow),
                     )
                     if one
