@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -172,22 +173,14 @@ def test_a_value_stands_for_itself(text: str, value: str, found: bool) -> None:
     assert contains_value(text, value) is found
 
 
-def recorded(index: int, model: str, own: str | None, stands: str | None, **fields: object) -> Turn:
+def recorded(index: int, model: str, answer: str | None, stands: str | None, **fields: object) -> Turn:
     """A turn of a recorded model that gave an answer of its own, after which another one may stand."""
-    row = Recorded("small@12345678", answer=own, by_agreement=Flag.BY_AGREEMENT in fields.get("flags", ()))  # type: ignore[operator]
+    row = Recorded("small@12345678", answer=answer, by_agreement=Flag.BY_AGREEMENT in fields.get("flags", ()))  # type: ignore[operator]
     role = Role.VERIFIER if row.by_agreement else Role.WORKER
     decision = Decision(model, role, sampled=False)
-    right = None if stands is None else stands == "42"
-    return Turn(
-        "e",
-        index,
-        decision,
-        (),
-        Reply("said", recorded=row),
-        answer_after=stands,
-        correct_after=right,
-        **fields,
-    )  # type: ignore[arg-type]
+    own: dict[str, Any] = {"answer_after": stands, **fields}
+    own["correct_after"] = None if stands is None else stands == "42"
+    return Turn("e", index, decision, (), Reply("said", recorded=row), **own)
 
 
 def summary_of(one: Episode) -> EpisodeSummary:

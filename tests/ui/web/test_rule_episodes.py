@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from core.episode import Flag
 from core.errors import ConfigError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeSummary, TurnOutline
@@ -21,6 +22,7 @@ from ui.runs.forks.planning import plan_luck, why_no_fork
 from ui.runs.plans import plan_of
 from ui.runs.settings.batch import BatchPlan
 from ui.web.turns.figures import is_counted
+from ui.web.turns.turn_card import turn_heading
 
 RULES = ("agree:family", "weighted-vote:3", "single:ann", "random")
 
@@ -89,6 +91,12 @@ def test_what_nobody_counted_is_no_zero(played: dict[str, list[EpisodeSummary]],
         "seconds are in the table"
     )
     assert not is_counted(recorded_turns(store, one.id, latency_s=0.0), "time")
+    nobody = [replace(turn, recorded=None) for turn in recorded_turns(store, one.id, latency_s=0.0)]
+    assert is_counted(nobody, "time"), "a model that was asked took no time at all"
+    unasked = [replace(turn, flags=(Flag.NOTHING_TO_JUDGE,)) for turn in nobody]
+    assert not is_counted(unasked, "time")
+    assert "tokens" not in turn_heading(unasked[0], 3)
+    assert "0 tokens" in turn_heading(nobody[0], 3)
     exported = page_of(store, (one.id,))
     assert "0 tokens" not in exported
     assert exported.count("not recorded") == 2

@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import ROLE_ORDER, Decision, Plan, Role
+from core.episode import ROLE_ORDER, Decision, Flag, Plan, Role
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.glossary import explain
 from ui.presentation.theme import (
@@ -104,8 +104,14 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
 
 
 def is_counted(outlines: Sequence[TurnOutline], measure: str) -> bool:
-    """Whether a measure says anything of these turns: of recorded replies alone, whether somebody counted it."""
-    return any(one.recorded is None or usage(one, measure) for one in outlines) or not outlines
+    """Whether a measure says anything of these turns: of recorded replies alone, whether somebody counted it, and
+    nothing of turns in which nobody was asked."""
+
+    def says(one: TurnOutline) -> bool:
+        asked = one.recorded is None and Flag.NOTHING_TO_JUDGE not in one.flags
+        return asked or bool(usage(one, measure))
+
+    return any(map(says, outlines)) or not outlines
 
 
 def usage_over_turns(

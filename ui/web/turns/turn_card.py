@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from core.episode import Decision, Episode, Role
+from core.episode import Decision, Episode, Flag, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
 from ui.presentation.theme import READ_BY, ROLE_STYLES, badge, correct_mark, flag_words, label, plain
@@ -71,7 +71,9 @@ def turn_heading(
 
 
 def _used(outline: TurnOutline) -> list[str]:
-    tokens, recorded = outline.tokens_in + outline.tokens_out, outline.recorded is not None
+    tokens = outline.tokens_in + outline.tokens_out
+    # Where there was nothing to judge, nobody was asked.
+    recorded = outline.recorded is not None or Flag.NOTHING_TO_JUDGE in outline.flags
     used = used_words(tokens, outline.latency_s, outline.cost_usd, recorded=recorded)
     return used + pace_words(outline.tokens_out, outline.latency_s)
 

@@ -233,7 +233,10 @@ def _outcome(recording: Recording) -> str:
     rules = "" if episode.protocol is Protocol.PAPER else f", {rules_words(episode.protocol)}"
     n, tokens = len(recording.outlines), summary.tokens_in + summary.tokens_out
     used = used_words(
-        tokens, summary.latency_s, summary.cost_usd, recorded=Flag.RECORDED.value in summary.flags
+        tokens,
+        summary.latency_s,
+        summary.cost_usd,
+        recorded=not {"recorded", "nothing_to_judge"}.isdisjoint(summary.flags),
     )
     taken_over = [one.index for one in recording.outlines if one.origin == "override"]
     parts += [
