@@ -52,7 +52,8 @@ class AgreementCascade(Policy):
     that came before it and not with the first, the earlier one works and the later one verifies, which costs nothing,
     as both replies are there. A model that follows one without an answer works too. Where the first model's answer is
     `enough`, nobody else is asked: where a model has one reply to a task, it verifies its own answer, which costs
-    nothing and is a turn that a coordinator can be taught. `told` says in a sentence how it was chosen."""
+    nothing and is a turn that a coordinator can be taught. `told` says in a sentence how it was chosen, `strengths` how
+    strong each model is reckoned for a question."""
 
     id: str
     models: tuple[str, ...]
@@ -61,6 +62,7 @@ class AgreementCascade(Policy):
     most: int
     told: str = ""
     enough: Enough = never
+    strengths: Numbered | None = None
 
     def begin(self, episode: Episode) -> Episode:
         """The episode with a turn for each model that is asked and two more for two that agree later."""

@@ -176,7 +176,7 @@ Tally = Callable[[str, Sequence[Said]], tuple[int | None, bool]]
 class Ballot(Policy):
     """Asks models one after the other, each alone and at most `most` of them, in the `order` that it has for a
     question, until its `tally` has enough; the answer stands that the tally says. After each turn it is the one so far.
-    `told` says in a sentence how it was chosen."""
+    `told` says in a sentence how it was chosen, `strengths` how strong each model is reckoned for a question."""
 
     id: str
     models: tuple[str, ...]
@@ -184,6 +184,7 @@ class Ballot(Policy):
     tally: Tally
     most: int
     told: str = ""
+    strengths: Callable[[str], Mapping[str, float]] | None = None
     decides_turns = False
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:

@@ -305,6 +305,20 @@ def follows_cycle(name: str) -> bool:
     return name.startswith(SINGLE) or name in ("random-model", "round-robin")
 
 
+#: The rules that ask models for answers of their own and compare these, by the words that their names begin with. The
+#: last ones count every answer that was given.
+RULES = ("agree", "sure", "frugal", "bayes", "vote", "weighted-vote", "majority")
+VOTES = RULES[-4:]
+
+
+def rule_of(name: str) -> str:
+    """Which of the RULES a policy of this name plays by; empty for any other policy."""
+    if name.startswith("without:"):
+        name = name.split(":", 2)[-1]
+    word = name.partition(":")[0]
+    return word if word in RULES else ""
+
+
 def needs_no_checkpoint(name: str, models: Sequence[str]) -> bool:
     """Whether a policy of this name decides turns of these models without a checkpoint."""
     if name.startswith((SINGLE, CASCADE)):

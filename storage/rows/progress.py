@@ -9,6 +9,7 @@ from functools import reduce
 
 from core.analysis.metrics import decision_entropy, decision_margin
 from core.episode import EndReason, Episode, Plan, Reply, Role, Turn, Verdict
+from core.play.policies import VOTES, rule_of
 from storage.rows.summaries import LOW_MARGIN
 
 _LETTERS = {Role.THINKER: "T", Role.WORKER: "W", Role.VERIFIER: "V"}
@@ -114,4 +115,6 @@ def episode_flags(episode: Episode, progress: EpisodeProgress) -> frozenset[str]
         flags.add("false_accept")
     if episode.deciders:
         flags.add("swapped")
+    if episode.correct and rule_of(episode.policy) in VOTES:  # it was ahead, behind, and ahead again
+        flags.discard("answer_broke")
     return frozenset(flags)

@@ -227,7 +227,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
                 "-" if one.mean_turns is None else f"{one.mean_turns:.2f}",
                 "-" if made.calls_each is None else f"{made.calls_each:.2f}",
                 "-" if made.tokens_each is None else f"{made.tokens_each:,.0f}",
-                f"{one.false_accepts} of {one.accepted}",
+                f"{one.false_accepts} of {one.accepted}" if one.accepted else "-",
                 "-" if recorded and one.cost_usd is None else dollars(one.cost_usd),
             )
             for one, made in zip(rows, asked, strict=True)

@@ -19,8 +19,9 @@ from markupsafe import Markup
 
 from core.analysis.comparison import RULE, RULE_IN_SHORT, align
 from core.analysis.head_lens import Pair, overruled_pair
-from core.episode import ROLE_ORDER, Decision, Episode, Status
+from core.episode import ROLE_ORDER, Decision, Episode, Flag, Status
 from core.heads import softmax
+from core.play.policies import rule_of
 from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions
 from storage.reads.episode_steps import read_decision
 from storage.rows.mapping import to_floats
@@ -32,10 +33,10 @@ from ui.export.rows import rows_of
 from ui.presentation.comparison import ALIGNMENT_WORDS, mirror, moves, totals
 from ui.presentation.course import cells
 from ui.presentation.odds import alternatives, choice_words, options
+from ui.presentation.rules import drawn_words, ended_words, told_of
 from ui.presentation.theme import (
-    END_WORDS,
-    FLAG_WORDS,
     correct_mark,
+    flag_words,
     model_colour,
     one_line,
     outcome_mark,
@@ -54,6 +55,7 @@ from ui.presentation.words import (
     role_word,
     seconds,
     strip_text,
+    used_words,
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -83,6 +85,7 @@ class PlayedEpisode:
     turns: tuple[PlayedTurn, ...]
     labels: tuple[Label, ...] = ()  # about the episode as a whole
     names: Generations = field(default_factory=dict)  # by which its policies are called
+    told: tuple[str, ...] = ()  # how its policy was chosen, where that was told
 
     @property
     def outlines(self) -> tuple[TurnOutline, ...]:
@@ -118,7 +121,8 @@ def read_played(store: Store, episode_id: str) -> PlayedEpisode:
         turns.append(PlayedTurn(outline, decision, text, turn_labels, others, proposed))
     own_labels = tuple(one for one in labels if one.place.index is None)
     summary = store.episodes.summary(episode_id)
-    return PlayedEpisode(summary, episode, tuple(turns), own_labels, generations_of(store))
+    told = tuple(told_of(store.runs.get(episode.run_id).notes, episode.policy))
+    return PlayedEpisode(summary, episode, tuple(turns), own_labels, generations_of(store), told)
 
 
 def episode_page(played: PlayedEpisode) -> str:
@@ -195,26 +199,34 @@ def time_words(at: float) -> str:
 
 def end_words(played: PlayedEpisode) -> str:
     """Why an episode ended, in words; empty for one that has not."""
-    reason = played.episode.end_reason
-    return END_WORDS[reason] if reason else ""
+    return ended_words(played.summary)
+
+
+def _used(summary: EpisodeSummary) -> list[tuple[str, str]]:
+    """Tokens, time and cost; of recorded replies it is said what nobody counted."""
+    tokens, recorded = summary.tokens_in + summary.tokens_out, Flag.RECORDED.value in summary.flags
+    return [
+        ("Tokens", f"{tokens:,}" if tokens or not recorded else "not recorded"),
+        ("Time", seconds(summary.latency_s) if summary.latency_s or not recorded else "not recorded"),
+        ("Cost", "not recorded" if recorded and summary.cost_usd is None else dollars(summary.cost_usd)),
+    ]
 
 
 def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
     """The other facts of an episode's head: name and value."""
     summary, episode = played.summary, played.episode
-    generation = played.names.get(summary.policy, summary.generation)
+    n, generation = len(played.turns), played.names.get(summary.policy, summary.generation)
     rows = [
         ("Policy", deciders(summary.policy, generation, episode.deciders, lambda: played.names)),
-        ("Choice", f"{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}"),
+        ("Choice", drawn_words(episode, [turn.outline for turn in played.turns])),
         ("Protocol", episode.protocol or "not recorded"),
-        ("Turns", f"{len(played.turns)} of {episode.turn_budget}"),
-        ("Tokens", f"{summary.tokens_in + summary.tokens_out:,}"),
-        ("Time", seconds(summary.latency_s)),
-        ("Cost", dollars(summary.cost_usd)),
+        ("Turns", str(n) if rule_of(summary.policy) else f"{n} of {episode.turn_budget}"),
+        *_used(summary),
         ("Task", f"{episode.task.id} ({episode.task.family})"),
         ("Episode", episode.id),
         ("Run", episode.run_id),
     ]
+    rows += [("Chosen", sentence) for sentence in played.told]
     if fork := episode.fork:
         rows.append(("Fork of", f"{fork.parent}, from turn {fork.turn + 1} on"))
     return rows
@@ -229,6 +241,7 @@ _TOLD: tuple[Callable[..., object], ...] = (
         dollars,
         end_words,
         facts,
+        flag_words,
         label_words,
         model_colour,
         one_line,
@@ -244,7 +257,7 @@ _TOLD: tuple[Callable[..., object], ...] = (
         second_opinions,
         seconds,
     ),
-    *(strip_text, time_words, totals),
+    *(strip_text, time_words, totals, used_words),
 )
 
 
@@ -270,7 +283,6 @@ def _environment() -> Environment:
     made.globals |= {one.__name__: one for one in _TOLD}
     made.globals |= {
         "roles": [role_word(role) for role in ROLE_ORDER],
-        "flag_words": FLAG_WORDS,
         "reply_cut": HARD_CUT,
         "prompt_cut": PROMPT_CUT,
     }

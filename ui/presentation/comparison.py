@@ -17,7 +17,7 @@ from core.analysis.comparison import (
     Comparison,
     TurnKey,
 )
-from core.episode import ROLE_ORDER
+from core.episode import ROLE_ORDER, Flag
 from storage.analysis.standings import Cell, Figures, TaskSet
 from storage.rows.summaries import EpisodeSummary, TurnOutline
 from ui.presentation.theme import ROLE_STYLES, one_line
@@ -213,13 +213,17 @@ def signed(value: float, digits: int = 0) -> str:
 
 
 def totals(a: EpisodeSummary, b: EpisodeSummary) -> list[tuple[str, str, str, str]]:
-    """What two episodes used, each line plain text: name, A, B, B minus A. No cost where both were free."""
+    """What two episodes used, each line plain text: name, A, B, B minus A. No cost where both were free, and nothing
+    that nobody counted of recorded replies."""
     used, also = a.tokens_in + a.tokens_out, b.tokens_in + b.tokens_out
     cost = [("Cost", dollars(a.cost_usd), dollars(b.cost_usd), "")] if a.cost_usd or b.cost_usd else []
+    recorded = all(Flag.RECORDED.value in one.flags for one in (a, b))
+    tokens = ("Tokens", f"{used:,}", f"{also:,}", signed(also - used))
+    time = ("Time", seconds(a.latency_s), seconds(b.latency_s), f"{signed(b.latency_s - a.latency_s, 2)} s")
     return [
         ("Turns", str(a.turns), str(b.turns), signed(b.turns - a.turns)),
-        ("Tokens", f"{used:,}", f"{also:,}", signed(also - used)),
-        ("Time", seconds(a.latency_s), seconds(b.latency_s), f"{signed(b.latency_s - a.latency_s, 2)} s"),
+        *([tokens] if used or also or not recorded else []),
+        *([time] if a.latency_s or b.latency_s or not recorded else []),
         *cost,
     ]
 

@@ -11,10 +11,10 @@ from typing import Literal
 from core.episode import ROLE_ORDER, Flag, Role, Verdict
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.theme import (
-    FLAG_WORDS,
     ROLE_STYLES,
     Mark,
     correct_mark,
+    flag_words,
     ink_on,
     model_colour,
     one_line,
@@ -48,6 +48,7 @@ class Happening(Enum):
     WRONG_SINCE = CellMark("✕", "wrong since here", "bad")
     BROKE = CellMark("✕", "broke it", "bad")
     FALSE_ACCEPT = CellMark("!", "accepted a wrong answer", "bad")
+    SAME_AND_WRONG = CellMark("!", "the same wrong answer", "bad")
     SENT_BACK = CellMark("↩", SENT_BACK_WORDS, "bad")
     LOW_MARGIN = CellMark("≈", "low margin", "warn")
     UNREADABLE = CellMark("?", "unreadable", "warn")
@@ -58,7 +59,15 @@ class Happening(Enum):
 
 
 #: Turns a reader should see first.
-BLUNDERS = frozenset({Happening.WRONG_SINCE, Happening.BROKE, Happening.FALSE_ACCEPT, Happening.SENT_BACK})
+BLUNDERS = frozenset(
+    {
+        Happening.WRONG_SINCE,
+        Happening.BROKE,
+        Happening.FALSE_ACCEPT,
+        Happening.SAME_AND_WRONG,
+        Happening.SENT_BACK,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +119,14 @@ def happenings(outlines: Sequence[TurnOutline]) -> tuple[tuple[Happening, ...], 
     for outline in outlines:
         now = outline.correct_after if outline.stage == "finished" else before
         lost, flags = before is True and now is not True, set(outline.flags)
+        false_accept = outline.verdict is Verdict.ACCEPT and (now is False or outline.answer_after is None)
         here = {
             Happening.FIRST_RIGHT: now is True and not seen_right,
             Happening.FIXED: now is True and before is not True and seen_right,
             Happening.BROKE: lost,
             Happening.WRONG_SINCE: outline.index == wrong_from and not lost,
-            Happening.FALSE_ACCEPT: outline.verdict is Verdict.ACCEPT
-            and (now is False or outline.answer_after is None),
+            Happening.FALSE_ACCEPT: false_accept and Flag.BY_AGREEMENT not in flags,
+            Happening.SAME_AND_WRONG: false_accept and Flag.BY_AGREEMENT in flags,
             Happening.SENT_BACK: sent_back(outline),
             Happening.ERROR: bool(outline.error) or Flag.MODEL_ERROR in flags,
             Happening.UNREADABLE: not flags.isdisjoint(_UNREADABLE),
@@ -142,9 +152,10 @@ def wrong_since(outlines: Sequence[TurnOutline]) -> int | None:
 
 
 def sent_back(outline: TurnOutline) -> bool:
-    """Whether a Verifier asked for a revision of a right answer."""
+    """Whether a Verifier asked for a revision of a right answer, and did not only answer otherwise."""
     return (
         outline.stage == "finished"
+        and Flag.BY_AGREEMENT not in outline.flags
         and outline.role is Role.VERIFIER
         and outline.verdict is Verdict.REVISE
         and outline.correct_after is True
@@ -176,12 +187,13 @@ def turn_words(outline: TurnOutline, total: int | None) -> str:
         parts.append(f"answer {answer} is {correct_mark(outline.correct_after).word}")
     if sent_back(outline):
         parts.append(SENT_BACK_WORDS)
-    return ", ".join([*parts, *(FLAG_WORDS[flag] for flag in outline.flags)])
+    return ", ".join([*parts, *flag_words(outline.flags)])
 
 
 def verdict_of(outline: TurnOutline) -> Mark | None:
     """The mark of a Verifier's turn; None for a turn without a verdict."""
-    return verdict_mark(outline.verdict, unreadable=Flag.VERDICT_UNREADABLE in outline.flags)
+    unreadable, compared = (flag in outline.flags for flag in (Flag.VERDICT_UNREADABLE, Flag.BY_AGREEMENT))
+    return verdict_mark(outline.verdict, unreadable=unreadable, compared=compared)
 
 
 def cells(

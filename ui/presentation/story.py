@@ -20,18 +20,23 @@ from core.episode import (
     Turn,
     Verdict,
 )
+from core.play.policies import rule_of
 from ui.presentation.comparison import enumerated
-from ui.presentation.theme import ROLE_STYLES, correct_mark, one_line, percent
+from ui.presentation.rules import Same, own_answer, rule_story
+from ui.presentation.theme import ROLE_STYLES, SURE_WORDS, correct_mark, one_line, percent
 from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
 _TOLD = 3
 
 
-def story(episode: Episode) -> str:
-    """Plain text; empty for an episode that is not over, or that nobody could judge."""
+def story(episode: Episode, strengths: Mapping[str, float] | None = None, same: Same | None = None) -> str:
+    """Plain text; empty for an episode that is not over, or that nobody could judge. `strengths` and `same` as in
+    `tally_of`, for one that was decided by a vote."""
     if episode.status is not Status.FINISHED or episode.correct is None or not episode.turns:
         return ""
+    if voted := rule_story(episode, strengths, same):
+        return " ".join(voted)
     parts = [_opening(episode), _taken_over(episode), *_proposals(episode), _ending(episode)]
     return " ".join(part for part in parts if part)
 
@@ -98,7 +103,9 @@ def _verdicts(later: tuple[Turn, ...], answer: str, *, right: bool) -> str:
         if turn.decision.role is not Role.VERIFIER or Flag.NOTHING_TO_JUDGE in turn.flags:
             continue
         where = f"{_model(turn)} in turn {turn.index + 1}"
-        if turn.verdict is Verdict.ACCEPT:
+        if Flag.BY_AGREEMENT in turn.flags:
+            found.append(f"{where} {_compared(turn)}")
+        elif turn.verdict is Verdict.ACCEPT:
             found.append(f"{where} accepted it" if right else f"{where} missed it (ACCEPT)")
         elif turn.verdict is Verdict.REVISE:
             found.append(f"{where} sent it back" if right else f"{where} caught it (REVISE)")
@@ -107,17 +114,53 @@ def _verdicts(later: tuple[Turn, ...], answer: str, *, right: bool) -> str:
     return f"; {', '.join(found)}" if found else ""
 
 
+def _compared(turn: Turn) -> str:
+    """What a verdict by comparing two recorded answers says: no model has judged anything."""
+    if Flag.SELF_VERIFIED in turn.flags and turn.verdict is Verdict.ACCEPT:
+        return "stood by it"
+    if turn.verdict is Verdict.ACCEPT:
+        return "answered the same"
+    own = turn.reply.recorded.answer if turn.reply.recorded else None
+    return f"answered differently ({_answer(own)})" if own else "gave no readable answer"
+
+
 def _ending(episode: Episode) -> str:
-    named = blame(episode)
+    named, how = blame(episode), _ended_by_comparing(episode)
     if named is not None:
+        if how and named.why != "none":
+            return f"It ended wrong, {how}; {_first(episode, named)}."
         return _named(episode, named)
     decided = next((turn for turn in episode.turns if turn.answer_after == episode.answer), None)
     if decided is None:
         return ""
+    if how:
+        since = "" if "first answer stands" in how else f"; the answer stands since turn {decided.index + 1}"
+        return f"It ended right, {how}{since}."
     how = "by ACCEPT" if episode.end_reason is EndReason.ACCEPTED else "when its turns were used up"
     if episode.end_reason is EndReason.COMPLETED:
         how = "with its last step"
     return f"It ended right {how}; the answer stands since turn {decided.index + 1}."
+
+
+def _ended_by_comparing(episode: Episode) -> str:
+    """Why an episode ended whose answers were compared: by recorded models, or by a rule that does so; else empty."""
+    rule, last = rule_of(episode.policy), episode.turns[-1]
+    if episode.end_reason is EndReason.ACCEPTED and Flag.BY_AGREEMENT in last.flags:
+        return f"as {SURE_WORDS}" if Flag.SELF_VERIFIED in last.flags else "as two answered the same"
+    if episode.end_reason is not EndReason.BUDGET or not rule:
+        return ""
+    asked = len({turn.decision.model for turn in episode.turns})
+    if rule == "sure" and asked == 1:
+        return f"as {SURE_WORDS}"
+    if rule == "frugal":
+        return "with the answer of the last one that was asked"
+    if rule in ("agree", "sure"):
+        alike = all(turn.decision.role is Role.WORKER for turn in episode.turns)
+        answers = [own_answer(turn, episode.task) for turn in episode.turns]
+        if alike and len({*answers} - {None}) < len(answers) - answers.count(None):
+            return "as two answered the same"
+        return f"as no two of {asked} asked answered the same, so that the first answer stands"
+    return "by a vote"
 
 
 def _named(episode: Episode, named: Blame) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -114,6 +114,8 @@ ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: 
 
 ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
 REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", WARN_COLOUR)
+SAME = replace(ACCEPT, word="Answered the same")
+DIFFERENT = replace(REVISE, word="Answered differently")
 UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", WARN_COLOUR)
 
 RIGHT = Mark("●", "●", "right", "green", RIGHT_COLOUR)
@@ -138,6 +140,7 @@ END_WORDS: dict[EndReason, str] = {
     EndReason.DEADLINE: "out of time",
     EndReason.COST_CEILING: "cost ceiling reached",
     EndReason.TOOL_CALLS: "asks for tools to be called",
+    EndReason.NOT_RECORDED: "no recorded reply",
 }
 
 #: What the shapes of the roles mean.
@@ -171,8 +174,18 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.UNASKED_TOOL_CALL: "called a tool that nobody offered",
     Flag.REUSED: "reply that was there already, free of charge",
     Flag.RECORDED: "recorded reply to the bare question",
-    Flag.BY_AGREEMENT: "verdict by agreement of two recorded answers",
+    Flag.BY_AGREEMENT: "verdict by comparing two recorded answers",
 }
+#: Of a verdict by comparing two recorded answers, both of one model.
+SURE_WORDS = "its own answer was sure enough"
+
+
+def flag_words(flags: Collection[Flag]) -> list[str]:
+    """What a turn's flags say, in their order; where answers were compared, no model has judged one."""
+    known = FLAG_WORDS
+    if Flag.BY_AGREEMENT in flags:
+        known = FLAG_WORDS | {Flag.SELF_VERIFIED: SURE_WORDS}
+    return [known[flag] for flag in flags]
 
 
 def model_colour(model: str, models: Sequence[str]) -> str:
@@ -190,10 +203,13 @@ def ink_on(colour: str) -> str:
     return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
-def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False) -> Mark | None:
-    """The mark of a Verifier's verdict; None for a turn without one."""
+def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False, compared: bool = False) -> Mark | None:
+    """The mark of a Verifier's verdict; None for a turn without one. `compared`: nobody judged, two recorded answers
+    were compared."""
     if unreadable:
         return UNREADABLE
+    if compared:
+        return {Verdict.ACCEPT: SAME, Verdict.REVISE: DIFFERENT}.get(verdict) if verdict else None
     return {Verdict.ACCEPT: ACCEPT, Verdict.REVISE: REVISE}.get(verdict) if verdict else None
 
 
@@ -278,14 +294,27 @@ def label(text: str, limit: int = 100) -> str:
     return escaped(one_line(text, limit))
 
 
-def strip_legend(models: Sequence[str] = ()) -> str:
+def code(text: str, limit: int = 100) -> str:
+    """Foreign text as code within our own markdown, on one line. Nothing in it can act there, and nothing is escaped:
+    a backslash would be seen."""
+    line = one_line(text, limit)
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", line)), default=0))
+    space = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{space}{line}{space}{fence}" if line else ""
+
+
+def strip_legend(models: Sequence[str] = (), *, compared: bool = False) -> str:
     """How a turn strip in text, `●a ■c ▲b✓`, is read, as markdown: with `models` (the pool in slot order) also which
-    letter is which model. Beyond 26 slots a strip has the model's name."""
+    letter is which model. Beyond 26 slots a strip has the model's name. `compared`: its verdicts come of comparing
+    recorded answers."""
     names = ", ".join(
         f"{letter} {label(name, 24)}" for letter, name in zip(string.ascii_lowercase, models, strict=False)
     )
     slots = f"the small letter is the model: {names}" if names else "the small letter is the model's slot"
-    return f"{ROLES_LEGEND}; {slots}; {ACCEPT.glyph} accepts, {REVISE.glyph} asks for a revision."
+    verdicts = "accepts", "asks for a revision"
+    if compared:
+        verdicts = "answered the same", "answered differently"
+    return f"{ROLES_LEGEND}; {slots}; {ACCEPT.glyph} {verdicts[0]}, {REVISE.glyph} {verdicts[1]}."
 
 
 def percent(share: float | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from core.conduct.planners import CONDUCTOR
-from core.episode import EDITED, Protocol, Role, Verdict
+from core.episode import EDITED, Flag, Protocol, Role, Verdict
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
@@ -319,10 +319,12 @@ def recorded_words(outline: TurnOutline) -> str:
         same = "the same as" if outline.verdict is Verdict.ACCEPT else "another than"
         own = f" ({one_line(row.answer, 40)})" if row.answer else ""
         said.append(
-            f"The verdict was made by agreement: its own recorded answer{own} is {same} the standing one."
+            f"The verdict comes of comparing two recorded answers: its own{own} is {same} the standing one."
         )
         if not row.answer:
-            said[-1] = "The verdict was made by agreement: it has no recorded answer, so it agrees with none."
+            said[-1] = (
+                "The verdict comes of comparing recorded answers: it has none, so it is the same as no other."
+            )
     elif row.verdict is not None:
         said.append("The verdict is recorded too.")
     return " ".join(said)
@@ -331,6 +333,14 @@ def recorded_words(outline: TurnOutline) -> str:
 def if_paid(cost: float | None) -> list[str]:
     """A cost as a part of a line: `$0.0040` or `no price`; nothing for what is free."""
     return [] if cost == 0 else [dollars(cost)]
+
+
+def used_words(tokens: int, latency_s: float, cost: float | None, *, recorded: bool) -> list[str]:
+    """What a turn or an episode used, as parts of a line: tokens, time, cost. Of recorded replies nothing is told that
+    nobody counted."""
+    told = [f"{tokens:,} tokens"] if tokens or not recorded else []
+    told += [seconds(latency_s)] if latency_s or not recorded else []
+    return told if recorded and cost is None else told + if_paid(cost)
 
 
 def pace_words(tokens_out: int, latency_s: float) -> list[str]:
@@ -415,15 +425,22 @@ def ago(at: float, now: float) -> str:
     return "just now"
 
 
-def strip_text(strip: str) -> str:
-    """A stored turn strip, `T·a W·c V·b✗`, with the marks of this app: `●a ■c ▲b↻`."""
+def strip_text(strip: str, most: int | None = None) -> str:
+    """A stored turn strip, `T·a W·c V·b✗`, with the marks of this app: `●a ■c ▲b↻`. Of more than `most` turns the
+    first, how many more there are, and the last: `●a ■c … 7 more … ▲b✓`."""
+    begins = [turn.start() for turn in _TURN_OF_STRIP.finditer(strip)]
+    if most is not None and len(begins) > most:
+        first, last = strip[: begins[most - 2]].rstrip(), strip[begins[-1] :]
+        return f"{strip_text(first)} … {len(begins) - most + 1} more … {strip_text(last)}"
     return _TURN_OF_STRIP.sub(lambda turn: _SHAPES[turn[1]], strip).replace("✗", REVISE.glyph)
 
 
 def strip_key(listed: Iterable[EpisodeSummary]) -> str:
     """How the turn strips of these episodes are read, as markdown; with the models' letters where they share a pool."""
-    pools = {one.models for one in listed if one.models}
-    return strip_legend(pools.pop() if len(pools) == 1 else ())
+    every = list(listed)
+    pools = {one.models for one in every if one.models}
+    compared = bool(every) and all(Flag.RECORDED.value in one.flags for one in every)
+    return strip_legend(pools.pop() if len(pools) == 1 else (), compared=compared)
 
 
 def setting_words(setting: Setting, others: Sequence[Setting]) -> str:

@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ from ui.runs.play import (
 from ui.runs.policies import Policies, check_policies, cycles_of
 from ui.runs.policy_kinds import Lessons
 from ui.runs.settings import is_recorded
-from ui.runs.settings.batch import BatchPlan
+from ui.runs.settings.batch import BatchPlan, Order
 from ui.runs.spending import MeteredPool, paid_models
 
 if TYPE_CHECKING:
@@ -154,11 +154,30 @@ class BatchParts(Parts):
                     store.runs.note(run, told)
                 yield PolicyTaught(one.id, taught[one.id].id, told)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
-        plan = replace(plan, policies=tuple(one.id for one in policies), choice_usd=metered.spent_usd)
+        orders = {one.id: order for one in policies if (order := orders_by_family(one, self.tasks))}
+        names = tuple(one.id for one in policies)
+        plan = replace(plan, policies=names, choice_usd=metered.spent_usd, orders=orders)
         store.runs.amend(run, to_config(plan), owner=owner())
         if not (plan.reuse or plan.pupils):  # else they are kept for others, or to be taught by again
             ledger.forget()
         return plan, policies
+
+
+def orders_by_family(policy: Policy, tasks: Sequence[Task]) -> dict[str, Order]:
+    """In which order a rule asks models, and how strong it reckons each, by family of tasks, under an empty name where
+    it is the same in all; empty for any other policy, and where it is another one for every question."""
+    strengths: Callable[[str], Mapping[str, float]] | None = getattr(policy, "strengths", None)
+    asked_in: Callable[[str], Sequence[str]] | None = getattr(policy, "order", None)
+    if strengths is None or asked_in is None:
+        return {}
+    found: dict[str, Order] = {}
+    for task in tasks:
+        strength = strengths(task.question)
+        order = tuple((name, round(strength[name], 6)) for name in asked_in(task.question))
+        if found.setdefault(task.family, order) != order:
+            return {}
+    distinct = set(found.values())
+    return {"": distinct.pop()} if len(found) > 1 and len(distinct) == 1 else found
 
 
 def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:

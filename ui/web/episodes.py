@@ -9,13 +9,15 @@ from functools import partial
 import streamlit as st
 from streamlit.elements.lib.column_types import ColumnConfig
 
+from core.episode import Flag
 from storage.filters.episode_filter import EpisodeFilter
 from storage.filters.listing import MIXED, TWO_DECIDED
 from storage.rows.summaries import EpisodeGroup, EpisodeSummary, GroupBy
 from storage.store import Store
 from ui.presentation.course import lane
 from ui.presentation.glossary import define
-from ui.presentation.theme import END_WORDS, ROLE_STYLES, label, one_line, outcome_mark, percent
+from ui.presentation.rules import ended_words
+from ui.presentation.theme import ROLE_STYLES, label, one_line, outcome_mark, percent
 from ui.presentation.words import ago, decider_words, dollars, missing_reply_words, strip_key, strip_text
 from ui.web.components.transport import turn_strip
 from ui.web.kit import state
@@ -24,7 +26,7 @@ from ui.web.kit.tables import column_table
 from ui.web.kit.text import choose_look, text_block
 from ui.web.kit.widgets import outcome_badge, tool
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.facets import flag_word, value_words
+from ui.web.pickers.facets import flags_of, value_words
 from ui.web.pickers.lists import held, hold
 from ui.web.progress import luck_line
 from ui.web.turns.recording import Recording, open_recording
@@ -34,6 +36,8 @@ WIDTHS = {"narrow": (180, 130), "normal": (300, 215), "wide": (620, 420)}
 #: A cell is cut where its column ends, without a word: a question is cut before that, with an ellipsis. So many pixels
 #: are there for a character of it.
 _CHARACTER = 6
+#: So many pixels are there for a turn of a strip.
+_TURN = 27
 #: In a list of fewer episodes a column that says the same of all of them is shown too.
 _FEW = 5
 _PEEKING = ("open", "answer", "question", "turns")
@@ -42,6 +46,11 @@ _PEEKING = ("open", "answer", "question", "turns")
 def _answer_mark(one: EpisodeSummary) -> str:
     mark = outcome_mark(one.status, one.correct)
     return f"{mark.glyph} {mark.word}"
+
+
+def _counted(one: EpisodeSummary, n: float) -> float | None:
+    """A number of an episode's calls; None of recorded ones where nobody counted."""
+    return n if n or Flag.RECORDED.value not in one.flags else None
 
 
 _text, _number = st.column_config.TextColumn, st.column_config.NumberColumn
@@ -58,24 +67,24 @@ _COLUMNS: dict[str, tuple[ColumnConfig, Callable[[EpisodeSummary], object]]] = {
     "turns": (_text("Turns"), lambda one: strip_text(one.strip)),
     "policy": (_text("Policy", width=190), lambda one: one.policy),
     "n": (_number("n", width=40, help="Turns played"), lambda one: one.turns),
-    "tokens": (_localized("Tokens", width=75), lambda one: one.tokens_in + one.tokens_out),
+    "tokens": (_localized("Tokens", width=75), lambda one: _counted(one, one.tokens_in + one.tokens_out)),
     "margin": (_number("Margin", width=70, format="%.2f", help=define("Margin")), lambda one: one.min_margin),
     "entropy": (
         _number("Entropy", width=70, format="%.2f", help=define("Entropy")),
         lambda one: one.mean_entropy,
     ),
     "cost": (_text("Cost", width=75), lambda one: dollars(one.cost_usd) if one.cost_usd else ""),
-    "flags": (_text("Flags", width=180), lambda one: ", ".join(flag_word(flag) for flag in one.flags)),
+    "flags": (_text("Flags", width=180), lambda one: ", ".join(flags_of(one))),
     "when": (_text("When", width=95), lambda one: ago(one.started, time.time())),
-    "ended": (_text("Ended"), lambda one: END_WORDS[one.end_reason] if one.end_reason else ""),
+    "ended": (_text("Ended"), ended_words),
     "given": (_text("Answer given"), lambda one: one_line(one.answer or "", 60)),
     "family": (_text("Family"), lambda one: one_line(one.family, 30)),
     "latency": (
         _number("Seconds", width=75, format="%.1f", help="Of all calls together"),
-        lambda one: one.latency_s,
+        lambda one: _counted(one, one.latency_s),
     ),
-    "read": (_localized("Tokens read", width=90), lambda one: one.tokens_in),
-    "written": (_localized("Tokens written", width=100), lambda one: one.tokens_out),
+    "read": (_localized("Tokens read", width=90), lambda one: _counted(one, one.tokens_in)),
+    "written": (_localized("Tokens written", width=100), lambda one: _counted(one, one.tokens_out)),
     "task": (_text("Task"), lambda one: one_line(one.task_id, 40)),
     "run": (_text("Run"), lambda one: one.run_id),
     "id": (_text("Episode"), lambda one: one.id),
@@ -143,7 +152,10 @@ def show_table(store: Store, items: Sequence[EpisodeSummary]) -> None:
             _text("Question", width=question_px),
             lambda one: one_line(one.question, question_px // _CHARACTER),
         ),
-        "turns": (_text("Turns", width=turns_px, help=strip_key(items)), _COLUMNS["turns"][1]),
+        "turns": (
+            _text("Turns", width=turns_px, help=strip_key(items)),
+            lambda one: strip_text(one.strip, turns_px // _TURN),
+        ),
         "policy": (_COLUMNS["policy"][0], lambda one: decider_words(one, generations)),
         "run": (_COLUMNS["run"][0], lambda one: runs[one.run_id]),
     }
@@ -315,9 +327,7 @@ def _ways_on(episode_id: str, ids: Sequence[str], replay: Mapping[str, str]) -> 
 
 def _outcome(recording: Recording) -> None:
     summary = recording.summary
-    st.markdown(
-        f"{outcome_badge(summary)} · {END_WORDS[summary.end_reason] if summary.end_reason else summary.status}"
-    )
+    st.markdown(f"{outcome_badge(summary)} · {ended_words(summary) or summary.status}")
     luck_line(recording.store, summary)
     st.caption(
         f"Answer given: {label(summary.answer or '–')} · expected: "
@@ -325,7 +335,7 @@ def _outcome(recording: Recording) -> None:
     )
     st.caption(f"{label(decider_words(summary, generation_of(recording.store)))} · {label(summary.id)}")
     if summary.flags:
-        st.caption(":material/flag: " + ", ".join(flag_word(flag) for flag in summary.flags))
+        st.caption(":material/flag: " + ", ".join(flags_of(summary)))
     if recording.outlines:
         last = recording.outlines[-1]
         st.caption(f"Last turn, {ROLE_STYLES[last.role].word} on {label(last.model, 40)}")

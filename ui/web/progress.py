@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import streamlit as st
 
 from core.analysis.power import MOST_PLAYS
-from core.episode import Episode, Status
+from core.episode import EndReason, Episode, Status
 from core.errors import BudgetError, TrinityError
 from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
 from storage.store import Store
@@ -272,6 +272,8 @@ def unfinished_words(store: Store, episode: Episode) -> None:
             "This episode ended by a failure of the infrastructure, not of a model: it counts neither as "
             f"right nor as wrong. {label(episode.error or '', 400)}"
         )
+        if episode.end_reason is EndReason.NOT_RECORDED:
+            sentence = f"{label(episode.error or '', 400)} It counts neither as right nor as wrong."
     else:
         why = "the process that played it died"
         if episode.end_reason:
@@ -424,13 +426,14 @@ def is_open(found: Luck) -> bool:
 
 
 def luck_button(store: Store, episode: str, *, again: bool) -> None:
-    """The button, or why there is nothing to press; `again`: some replays are there already."""
+    """The button, or why there is none; `again`: some replays are there already."""
     why = _why_not(store, episode)
-    words = "Replay it further" if again else LUCK_WORDS
-    if button(words, f"luck_{episode}", icon="casino", help=_LUCK_HELP, disabled=bool(why)):
-        _ask(store, episode)
     if why:
-        st.caption(label(why, 400))
+        st.caption(f"**{LUCK_WORDS}** {label(why, 400)}")
+        return
+    words = "Replay it further" if again else LUCK_WORDS
+    if button(words, f"luck_{episode}", icon="casino", help=_LUCK_HELP):
+        _ask(store, episode)
 
 
 @remembered(most=256, seconds=30)

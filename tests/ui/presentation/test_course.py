@@ -118,3 +118,26 @@ def test_words_for_a_screen_reader() -> None:
 
 def test_next_goes_round() -> None:
     assert [next_of((1, 4), 1), next_of((1, 4), 4), next_of((), 0)] == [4, 1, None]
+
+
+def test_two_recorded_answers_that_are_compared_are_no_judgement() -> None:
+    compared = (Flag.RECORDED, Flag.BY_AGREEMENT)
+    other = {"role": Role.VERIFIER, "verdict": Verdict.REVISE, "answer_after": "2", "flags": compared}
+    turns = [
+        outline(0, answer_after="2", correct_after=True),
+        outline(1, correct_after=True, **other),
+        outline(2, correct_after=False, **{**other, "verdict": Verdict.ACCEPT, "answer_after": "3"}),
+        outline(3, correct_after=False, **{**other, "flags": (*compared, Flag.SELF_VERIFIED)}),
+    ]
+    assert blunders(turns[:2]) == (), "to answer otherwise is no fault"
+    words = turn_words(turns[1], 4)
+    assert "Answered differently" in words
+    assert "sent a right answer back" not in words
+    assert "verdict by comparing two recorded answers" in words
+    assert Happening.SAME_AND_WRONG in happenings(turns)[2]
+    assert [mark.word for mark in cells(turns, MODELS)[2].marks if mark.glyph == "!"] == [
+        "the same wrong answer"
+    ]
+    assert "Answered the same" in turn_words(turns[2], 4)
+    assert "its own answer was sure enough" in turn_words(turns[3], 4)
+    assert "judged its own" not in turn_words(turns[3], 4)

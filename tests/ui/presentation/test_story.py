@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from core.episode import (
     EndReason,
     Episode,
     Flag,
+    Recorded,
     Reply,
     Role,
     Status,
@@ -21,7 +23,11 @@ from core.episode import (
     Usage,
     Verdict,
 )
+from storage.rows.progress import EpisodeProgress, episode_flags
+from storage.rows.summaries import EpisodeSummary
+from ui.presentation.rules import ended_words, tally_of
 from ui.presentation.story import story
+from ui.presentation.theme import END_WORDS
 
 MODELS = ("ann", "bob")
 
@@ -165,3 +171,83 @@ def test_many_answers_are_counted() -> None:
 )
 def test_a_value_stands_for_itself(text: str, value: str, found: bool) -> None:
     assert contains_value(text, value) is found
+
+
+def recorded(index: int, model: str, answer: str | None, stands: str | None, **fields: object) -> Turn:
+    """A turn of a recorded model that gave an answer of its own, after which another one may stand."""
+    row = Recorded("small@12345678", answer=answer, by_agreement=Flag.BY_AGREEMENT in fields.get("flags", ()))  # type: ignore[operator]
+    role = Role.VERIFIER if row.by_agreement else Role.WORKER
+    decision = Decision(model, role, sampled=False)
+    own: dict[str, Any] = {"answer_after": stands, **fields}
+    own["correct_after"] = None if stands is None else stands == "42"
+    return Turn("e", index, decision, (), Reply("said", recorded=row), **own)
+
+
+def summary_of(one: Episode) -> EpisodeSummary:
+    flags = {flag.value for turn in one.turns for flag in turn.flags}
+    return EpisodeSummary(
+        id=one.id, run_id=one.run_id, task_id="t", family="user", question="How many?", policy=one.policy,
+        checkpoint_id=None, generation=None, status=one.status, correct=one.correct, end_reason=one.end_reason,
+        turns=len(one.turns), strip="", tokens_in=0, tokens_out=0, cost_usd=None, latency_s=0.0, min_margin=None,
+        mean_entropy=None, flags=tuple(flags), started=0.0, finished=0.0,
+    )  # fmt: skip
+
+
+def test_a_vote_is_told_with_its_votes_and_weights_not_by_the_last_answer() -> None:
+    turns = (
+        recorded(0, "ann", "41", "41"),
+        recorded(1, "bob", "42", "41"),
+        recorded(2, "cyd", "42.0", "41"),
+        recorded(3, "dot", None, "41"),
+    )
+    wrong = replace(episode(*turns), policy="weighted-vote", models=("ann", "bob", "cyd", "dot"))
+    strong = {"ann": 0.9, "bob": 0.6, "cyd": 0.6, "dot": 0.5}
+    assert story(wrong, strong) == (
+        "4 models were asked, each alone. It ended wrong by a weighted vote: 41 won with 1 of 3 votes (73.0 % of the "
+        "weight); 42 had 2. The right answer, 42, came from bob, cyd. 1 gave no readable answer."
+    )
+    assert "41 won with 1 of 3 votes; 42 had 2" in story(wrong), "nobody knows what the votes weighed"
+    right = replace(wrong, policy="vote", answer="42", correct=True)
+    assert "It ended right by a vote: 42 won with 2 of 3 votes; 41 had 1." in story(right)
+    assert tally_of(replace(wrong, policy="vote")) is None, (
+        "fewer votes than another answer had win no plain vote"
+    )
+    assert "all 3 votes were for 41" in story(right, same=lambda one, other: True), "as a table may have it"
+    assert tally_of(replace(right, policy="random")) is None
+    assert ended_words(summary_of(right)) == "decided by a vote"
+    ahead = [True, False, True, True]
+    course = tuple(replace(one, correct_after=is_so) for one, is_so in zip(turns, ahead, strict=True))
+    flags = [
+        episode_flags(one, EpisodeProgress.over(one.models, course))
+        for one in (right, wrong, replace(right, policy="random"))
+    ]
+    assert ["answer_broke" in one for one in flags] == [False, True, True], "a vote may be behind for a while"
+
+
+def test_every_end_has_words() -> None:
+    assert {*END_WORDS} == {*EndReason}
+
+
+def test_a_comparison_of_recorded_answers_is_told_as_one() -> None:
+    compared = (Flag.RECORDED, Flag.BY_AGREEMENT)
+    differs = recorded(1, "bob", "41", "42", verdict=Verdict.REVISE, flags=compared)
+    asked = replace(episode(recorded(0, "ann", "42", "42"), differs), policy="agree:2")
+    assert story(asked) == (
+        "ann began as Worker. ann gave 42 in turn 1, which is right; bob in turn 2 answered differently (41). It ended "
+        "right, as no two of 2 asked answered the same, so that the first answer stands."
+    )
+    assert ended_words(summary_of(asked)) == "everybody was asked"
+    same = recorded(1, "bob", "41", "41", verdict=Verdict.ACCEPT, flags=compared)
+    agreed = episode(recorded(0, "ann", "41", "41"), same, end=EndReason.ACCEPTED)
+    assert story(agreed) == (
+        "ann began as Worker. ann gave 41 in turn 1, which is wrong; bob in turn 2 answered the same. It ended wrong, "
+        "as two answered the same; 41 was first given by ann in turn 1."
+    )
+    assert ended_words(summary_of(agreed)) == "two answered the same"
+    own = replace(same, decision=replace(same.decision, model="ann"), flags=(*compared, Flag.SELF_VERIFIED))
+    alone = replace(agreed, turns=(agreed.turns[0], own), policy="sure")
+    assert "It ended wrong, as its own answer was sure enough" in story(alone)
+    assert ended_words(summary_of(alone)) == "the first was asked alone: its own answer was sure enough"
+    assert ended_words(summary_of(replace(agreed, turns=(turn(0, "ann", Role.WORKER, "41", "41"),)))) == (
+        "accepted by a Verifier"
+    )

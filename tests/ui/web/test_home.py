@@ -85,3 +85,6 @@ def test_times_are_coarse() -> None:
 
 def test_a_strip_shows_revise_as_such() -> None:
     assert strip_text("T·a V·b✗ V·b✓") == "●a ▲b↻ ▲b✓"
+    many = " ".join(f"W·{letter}" for letter in "abcdefgh")
+    assert strip_text(many, 8) == "■a ■b ■c ■d ■e ■f ■g ■h"
+    assert strip_text(f"{many} V·b✗", 4) == "■a ■b … 6 more … ▲b↻"

@@ -48,6 +48,6 @@ def test_a_tables_question_is_played_and_says_that_it_was_recorded(
     turns = shown(opened("replay", ep=played.id, t="2")).replace("\\", "")
     assert "Recorded, from the outcome table small@" in turns
     assert (
-        "saw nothing of this episode. The verdict was made by agreement: its own recorded answer (A) is"
+        "saw nothing of this episode. The verdict comes of comparing two recorded answers: its own (A) is"
         in turns
     )

@@ -37,6 +37,8 @@ from storage.store import Store
 from ui.presentation.theme import one_line
 from ui.presentation.words import role_word, turns_words
 from ui.runs.plans import Branch, ForkPlan, LivePlan, PooledPlan, RunPlan, ServePlan, known_plan
+from ui.runs.policies import pupil_of
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.settings import absolute_pool
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.forks import MOST_CHILDREN, MOST_EPISODES
@@ -197,6 +199,10 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
             "played, or their settings have changed since."
         )
     _check_playable(store, parent, 0, None, specs)
+    if all(spec.repeats for spec in specs) and not any(turn.decision.sampled for turn in parent.turns):
+        raise ConfigError(
+            "Recorded replies do not change, and no choice was drawn: it would come out the same again."
+        )
     return _plan(store, [(parent, 0, None)], 0, MOST_PLAYS, pool, specs, encoder)
 
 
@@ -323,11 +329,34 @@ def _check_playable(
             )
 
 
+def why_no_fork(policy: str, models: Sequence[str], *, recorded: bool) -> str:
+    """Why nothing can be played on from an episode of a policy that learns before it plays, in a sentence; empty for
+    any other policy. `recorded`: its models' replies are."""
+    try:
+        learns = policy.partition(":")[0] in POLICIES and pupil_of(policy, models) is not None
+    except TrinityError:  # an imported name, which means nothing here
+        learns = False
+    if not learns:
+        return ""
+    name = one_line(policy, 60)
+    if recorded:
+        return (
+            f"Recorded replies do not change, and {name} would ask the same models again: nothing would be drawn anew, "
+            "so there is no fork to play."
+        )
+    return (
+        f"{name} learns from other tasks before it plays, which only trinity run does, so there is no fork to play: "
+        "run it again with another --seed."
+    )
+
+
 def _known(store: Store, parent: Episode, policy: str) -> None:
     if needs_no_checkpoint(policy, parent.models):
         return
     if policy.startswith("single:"):
         raise ConfigError(f"There is no model '{policy.removeprefix('single:')}' in the pool.")
+    if why := why_no_fork(policy, parent.models, recorded=any(turn.reply.recorded for turn in parent.turns)):
+        raise ConfigError(why)
     if not store.checkpoints.has(policy):
         raise ConfigError(
             f"The store holds no policy '{policy}': bring its checkpoint in with 'trinity checkpoints "

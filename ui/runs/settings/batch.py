@@ -97,13 +97,18 @@ class ReproducedRow:
     curve: tuple[tuple[int, float], ...] = ()
 
 
+#: Models in the order in which a rule asks them, each with how strong it is reckoned, the chance that it is right.
+Order = tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
     """The same tasks under each policy. Paths are absolute; `models` are the pool's slots; `cycles` the chosen roles of
     those that follow a cycle, `choosing` the number of validation tasks on which those are chosen that have none (0:
     they plan, work and check), `questions` the number of tasks of the evolve split that policies are taught with,
-    `choice_usd` what all that cost; `digest` is of the tasks; `reproduction`: the row of the paper's tables that it
-    is, if it is one."""
+    `choice_usd` what all that cost; `orders` in which order each rule asks models for tasks of a family (empty: of
+    any), and how strong each is reckoned, where that hangs on nothing else; `digest` is of the tasks; `reproduction`:
+    the row of the paper's tables that it is, if it is one."""
 
     policies: Annotated[tuple[str, ...], Setting(group="tasks", option="--policy")]
     """A checkpoint's id or folder, or a name from the list above. Repeat it to play the same tasks under several."""
@@ -127,6 +132,7 @@ class BatchPlan:
     cycles: Mapping[str, tuple[Role, ...]] = field(default_factory=dict)
     choosing: int = 0
     choice_usd: float = 0.0
+    orders: Mapping[str, Mapping[str, Order]] = field(default_factory=dict)
     digest: str = ""
     protocol: Annotated[Protocol | None, Setting(option="--protocol", term="Protocol")] = None
     """Rules of the episodes: the paper's, or the authors' released code's. A checkpoint plays by those that it was
@@ -149,6 +155,11 @@ class BatchPlan:
     def pupils(self) -> list[Pupil]:
         """Its policies that are chosen or taught before they play."""
         return [one for name in self.policies if (one := pupil_of(name, self.models)) is not None]
+
+    def order_of(self, policy: str, family: str) -> Order:
+        """In which order a rule asks models for a task of a family; empty where that is not kept."""
+        known = self.orders.get(policy, {})
+        return known.get(family, known.get("", ()))
 
     def learns_from(self, what: LearnsFrom) -> bool:
         """Whether a policy is chosen, or taught, by such tasks before it plays."""

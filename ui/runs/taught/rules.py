@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from core.episode import Task
-    from core.outcomes.asking import Enough, Order, Same
+    from core.outcomes.asking import Enough, Numbered, Order, Same
     from core.outcomes.lessons import Known
     from core.outcomes.rules import Played
     from core.outcomes.table import OutcomeTable
@@ -163,8 +163,11 @@ def _agree(
     tried = settings_of(agreement, len(models), order == "family", most)
     score = _scorer(policies, order, school)
     n, drawn = school.chosen(agreement, score, tried)
-    orders_of_tasks = order_by(school.scores(score, drawn))
+    found = school.scores(score, drawn)
+    orders_of_tasks = order_by(found)
     by_question = _named(lessons.tasks, models, orders_of_tasks)
+    reckoned = school.scores(school.strengths, np.inf) if order == "price" else found
+    strengths = _by_model(lessons.tasks, models, reckoned)
     asks = f"asks at most {several(n, 'model')}, until two agree"
     if n == 2:
         asks = "asks 2 models, and the first answer stands whether they agree or not"
@@ -180,8 +183,8 @@ def _agree(
             else " The first one is never sure enough to ask nobody else."
         )
     if school.table is not None:
-        return AgreementCascade(name, models, first, school.same, n, told, enough)
-    return Ballot(name, models, first, two_agree(school.same, enough), n, told)
+        return AgreementCascade(name, models, first, school.same, n, told, enough, strengths)
+    return Ballot(name, models, first, two_agree(school.same, enough), n, told, strengths)
 
 
 def _first_is_enough(
@@ -326,12 +329,10 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     found = school.scores(school.strengths, drawn)
     weigh: Callable[[Numbers], Numbers] = log_odds if weighted else np.ones_like
     orders = _named(lessons.tasks, models, order_by(found))
-    weights = {
-        task.question: dict(zip(models, row.tolist(), strict=True))
-        for task, row in zip(lessons.tasks, weigh(found), strict=True)
-    }
+    tally = most_weight(school.same, _by_model(lessons.tasks, models, weigh(found)))
     told = f"{name} asks {n} models{_tell_trials(settings, school)}"
-    return Ballot(name, models, orders.__getitem__, most_weight(school.same, weights.__getitem__), n, told)
+    strengths = _by_model(lessons.tasks, models, found)
+    return Ballot(name, models, orders.__getitem__, tally, n, told, strengths)
 
 
 def _named(
@@ -340,6 +341,15 @@ def _named(
     return {
         task.question: tuple(models[slot] for slot in row) for task, row in zip(tasks, orders, strict=True)
     }
+
+
+def _by_model(tasks: Sequence[Task], models: Sequence[str], numbers: Numbers) -> Numbered:
+    """Of numbers [tasks, models] those of a question, by model."""
+    found = {
+        task.question: dict(zip(models, row, strict=True))
+        for task, row in zip(tasks, numbers.tolist(), strict=True)
+    }
+    return found.__getitem__
 
 
 def bayes(policies: Policies, rest: str) -> Policy:
@@ -375,7 +385,7 @@ def _bayes(name: str, sure: float | None, school: School) -> Policy:
     n_of = {task.question: options_in(task) for task in lessons.tasks}
     tally = sure_enough(school.same, lambda question: chances, n_of.__getitem__, enough)
     told = f"{name} asks until an answer has the chance {enough:g}{_tell_trials(settings, school)}"
-    return Ballot(name, models, lambda question: order, tally, len(models), told)
+    return Ballot(name, models, lambda question: order, tally, len(models), told, lambda question: chances)
 
 
 #: Of so many answers one is right where a question lists none.
@@ -405,10 +415,13 @@ def _frugal(school: School) -> Policy:
             "outcomes:NAME, or cascade."
         )
     lessons, models = school.lessons, school.evolve.models
-    slots = order_by(strengths(school.evolve))
+    strength = strengths(school.evolve)
+    slots = order_by(strength)
     scorer, n, sure = choose_frugal(school.table, lessons.questions, lessons.validation, slots)
     order = tuple(models[slot] for slot in slots)
     told = (
         f"frugal asks {', '.join(order[:n])} until a reply's chance is {sure:g}{_tell_trials(FRUGAL, school)}"
     )
-    return Ballot("frugal", models, lambda question: order, believed(scorer, sure), n, told)
+    reckoned = dict(zip(models, strength.tolist(), strict=True))
+    tally = believed(scorer, sure)
+    return Ballot("frugal", models, lambda question: order, tally, n, told, lambda question: reckoned)

@@ -85,7 +85,7 @@ def choose_change(
         st.caption("This is the runner-up: the likeliest other choice of its decision.")
     match kind:
         case "model":
-            others = {name: label(name, 40) for name in parent.models if batch or name != model}
+            others = {name: one_line(name, 40) for name in parent.models if batch or name != model}
             return Change(kind, _one_of("Played by", others, default=to))
         case "role":
             roles = {one.value: look.word for one, look in ROLE_STYLES.items() if batch or one is not role}
@@ -159,7 +159,7 @@ def _one_of(
 
 def _policy(store: Store, parent: Episode, index: int) -> str:
     named, own = policy_label(store), decider_of_turn(parent, index)
-    others = {name: label(named(name), 90) for name in playable(store, parent.models) if name != own}
+    others = {name: one_line(named(name), 90) for name in playable(store, parent.models) if name != own}
     return _one_of("Decided by", others, define("Policy"))
 
 

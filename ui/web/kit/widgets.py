@@ -76,9 +76,14 @@ def ink() -> str:
     return "#E4E9F0" if st.context.theme.type == "dark" else "#111827"
 
 
+#: A line of an episode holds so many turns.
+MOST_TURNS = 8
+
+
 def episode_line(summary: EpisodeSummary, name: str) -> str:
     """One episode as a line of markdown under its link: outcome, strip, policy."""
-    return f"{outcome_badge(summary)} · {label(strip_text(summary.strip)) or '–'} · :gray[{label(name, 60)}]"
+    strip = label(strip_text(summary.strip, MOST_TURNS)) or "–"
+    return f"{outcome_badge(summary)} · {strip} · :gray[{label(name, 60)}]"
 
 
 def nothing_here(sentence: str, icon: str = ":material/inbox:") -> None:

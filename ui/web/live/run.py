@@ -15,8 +15,9 @@ from core.ids import episode_id
 from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
+from ui.presentation.rules import ended_words
 from ui.presentation.runs import about
-from ui.presentation.theme import END_WORDS, ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
+from ui.presentation.theme import ROLE_STYLES, STATUS_MARKS, badge, correct_mark, label
 from ui.presentation.words import deciders, dollars, policy_name, right_words, strip_key, strip_text
 from ui.runs.plans import LivePlan, plan_of
 from ui.runs.policies import turns_of
@@ -227,7 +228,7 @@ def _facts(store: Store, seen: Watched) -> list[str]:
         )
         parts.append(answer + judged)
     if summary.end_reason is not None and summary.end_reason is not EndReason.CANCELLED:
-        parts.append(END_WORDS[summary.end_reason])
+        parts.append(ended_words(summary))
     by = deciders(
         summary.policy,
         generation_of(store).get(summary.policy, summary.generation),
@@ -320,7 +321,7 @@ def _repeat(seen: Watched, index: int, one: EpisodeSummary | None) -> None:
             st.markdown(f":gray[waits] · {seed}", width="content")
             return
         mark = correct_mark(one.correct) if one.status is Status.FINISHED else STATUS_MARKS[one.status]
-        ended = f" · {END_WORDS[one.end_reason]}" if one.end_reason else ""
+        ended = f" · {ended_words(one)}" if one.end_reason else ""
         answer = f" · answer **{label(one.answer, 30)}**" if one.answer else ""
         st.markdown(
             f"{badge(mark)}{answer}{ended} · {label(strip_text(one.strip)) or '–'} · {seed}", width="content"

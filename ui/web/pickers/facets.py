@@ -13,7 +13,7 @@ from core.episode import EndReason, Flag, Role, Status
 from storage.filters.episode_filter import WHOLE_STORE, EpisodeFilter, is_silent
 from storage.filters.expression import Every, ExpressionError, Node, join_nodes, write_expression
 from storage.filters.parser import parse_expression
-from storage.rows.summaries import Facets, FacetValue, SavedView
+from storage.rows.summaries import EpisodeSummary, Facets, FacetValue, SavedView
 from storage.store import Store
 from ui.presentation.theme import END_WORDS, FLAG_WORDS, ROLE_STYLES, STATUS_MARKS, label, one_line
 from ui.presentation.words import policy_name, several
@@ -40,8 +40,10 @@ _SHORT_FLAGS = {
     Flag.UNKNOWN_FINISH.value: "unknown end",
     Flag.UNASKED_TOOL_CALL.value: "unasked tool call",
     Flag.RECORDED.value: "recorded reply",
-    Flag.BY_AGREEMENT.value: "verdict by agreement",
+    Flag.BY_AGREEMENT.value: "verdict by comparison",
 }
+#: Of ends that mean something else for a rule, or where recorded answers are compared, what all have in common.
+_ENDS = {EndReason.ACCEPTED: "accepted", EndReason.BUDGET: "no more turns"}
 _OUTCOMES = {"right": "● right", "wrong": "✕ wrong", "none": "· not judged"}
 _BY_HAND = (
     " A live play, or one with a decision taken by hand, is no measurement: a person chose the problem, the settings "
@@ -177,6 +179,16 @@ def _is_exact(where: EpisodeFilter) -> bool:
     return where.min_turns is not None and where.min_turns == where.max_turns
 
 
+def flags_of(one: EpisodeSummary) -> list[str]:
+    """An episode's flags in a few words each; where answers were compared, nobody has accepted one or judged it."""
+    compared = {
+        "false_accept": "same wrong answer",
+        Flag.SELF_VERIFIED.value: "own answer sure enough",
+    }
+    known = compared if Flag.BY_AGREEMENT.value in one.flags else {}
+    return [known.get(flag) or flag_word(flag) for flag in one.flags]
+
+
 def flag_word(value: str) -> str:
     """A flag of a turn or of a whole episode, in a few words."""
     return _SHORT_FLAGS.get(value) or FLAG_WORDS[Flag(value)]
@@ -185,7 +197,7 @@ def flag_word(value: str) -> str:
 #: How the values of a field are said, where not by themselves.
 _SAID: dict[str, Callable[[str], str]] = {
     "correct": lambda value: _OUTCOMES.get(value, value),
-    "end_reason": lambda value: END_WORDS[EndReason(value)],
+    "end_reason": lambda value: _ENDS.get(EndReason(value)) or END_WORDS[EndReason(value)],
     "flag": flag_word,
     "status": lambda value: STATUS_MARKS[Status(value)].word,
     "turns": lambda value: f"{value} turn{'' if value == '1' else 's'} ·",

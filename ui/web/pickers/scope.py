@@ -16,7 +16,7 @@ from storage.rows.summaries import Facets, FacetValue
 from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.presentation.glossary import define
-from ui.presentation.theme import label
+from ui.presentation.theme import code, label
 from ui.presentation.words import policy_name
 from ui.web.kit import state
 from ui.web.kit.cache import cached
@@ -135,7 +135,7 @@ def _choose_policy(
             _change(policy=None, a=policy, b=whose.b)
 
     words = "A" if whose.b else "Policy"
-    which = f" Chosen: `{label(chosen, 60)}`." if chosen else ""
+    which = f" Chosen: {code(chosen, 60)}." if chosen else ""
     state.select(words, options, chosen or "", write, key=f"scope_{name}", help=f"{define('Alone')}{which}")
 
 

@@ -13,18 +13,22 @@ from core.analysis.head_lens import Lens, LogitCheck, Pair, compare_logits, lens
 from core.checkpoint import Checkpoint, Recipe
 from core.episode import ROLE_ORDER, Decide, Decision, Role
 from core.errors import CheckpointError, TrinityError
+from core.outcomes.asking import weights_of
+from core.play.policies import rule_of
 from core.play.session import request_at
 from ui.presentation.glossary import define, explain
 from ui.presentation.odds import alternatives, choice_words, options, undecided
-from ui.presentation.theme import ROLE_STYLES, label, one_line, percent
+from ui.presentation.rules import STRENGTH_WORDS, asked_words, told_of
+from ui.presentation.theme import ROLE_STYLES, code, label, one_line, percent
 from ui.presentation.words import pair_words
 from ui.runs import wiring
+from ui.runs.policy_kinds import POLICIES
 from ui.runs.wiring import encoder_place
 from ui.web.components.decision_chart import decision_chart
 from ui.web.kit.text import markdown_table, text_block
 from ui.web.kit.widgets import button, popover
 from ui.web.pickers.checkpoints import checkpoint_of
-from ui.web.turns.recording import Recording
+from ui.web.turns.recording import Recording, order_in
 
 
 def choice_markdown(decision: Decision, models: Sequence[str], proposed: Pair | None = None) -> str:
@@ -82,6 +86,51 @@ def decision_panel(
             if numbers.open:
                 st.caption(define("Logit"))
                 _numbers(decision, models)
+
+
+def rule_panel(recording: Recording, index: int, decision: Decision, by: str | None = None) -> None:
+    """Why a policy without a head asked this model: what it was chosen by, and in which order it asks. `by` is the
+    policy that decided, shown where several decided the episode."""
+    policy, run = recording.decided_by(index), recording.store.runs.get(recording.episode.run_id)
+    rule, told = rule_of(policy), told_of(run.notes, policy)
+    order = order_in(recording.store, recording.episode, policy)
+    if by is not None:
+        st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
+    if rule and decision.origin == "policy":
+        why = asked_words(recording.outlines, index, [name for name, _ in order])
+        st.markdown(f"**{label(pair_words(decision.role, decision.model), 60)}**: {label(why, 300)}")
+    else:
+        st.markdown(choice_markdown(decision, recording.models))
+    if not told and (kind := POLICIES.get(policy.partition(":")[0])):
+        told = [f"{policy}: {kind.words}."]
+    for sentence in told:
+        st.markdown(label(sentence, 500))
+    if order:
+        _order(recording, order, rule)
+    elif rule:
+        st.caption("Whom it would have asked next is not kept: its order is another one for each question.")
+
+
+def _order(recording: Recording, order: Sequence[tuple[str, float]], rule: str) -> None:
+    """In which order a rule asks models, how strong it reckons each, and in which turn it was asked."""
+    asked = {one.model: one.index + 1 for one in reversed(recording.outlines)}
+    weights = weights_of(dict(order)) if rule == "weighted-vote" else {}
+    rows = [
+        (
+            str(place),
+            label(name, 40),
+            percent(strength),
+            *([f"{weights[name]:.2f}"] if weights else []),
+            f"turn {asked[name]}" if name in asked else "–",
+        )
+        for place, (name, strength) in enumerate(order, 1)
+    ]
+    names = ("", "Model", "Strength", *(["Weight"] if weights else []), "Asked in")
+    markdown_table(names, rows, f"rlr{'r' * bool(weights)}l")
+    st.caption(
+        f"The order for questions of the family {label(recording.summary.family, 40)}. {STRENGTH_WORDS}"
+        + (" A vote weighs the logarithm of the odds of its model." if weights else "")
+    )
 
 
 def undecided_panel(models: Sequence[str], *, key: str, heading: bool = True) -> None:
@@ -275,7 +324,7 @@ def prompt_panel(recording: Recording, index: int) -> None:
         st.caption("Nothing: this policy reads no transcript, or what it read was not recorded.")
         return
     cut = " It was cut to fit the encoder." if decision.prompt_overflow else ""
-    digest = f"Their digest: `{label(decision.prompt_digest[:16])}`" if decision.prompt_digest else None
+    digest = f"Their digest: {code(decision.prompt_digest[:16])}" if decision.prompt_digest else None
     st.caption(f"The coordinator read {decision.prompt_tokens:,} tokens.{cut}", help=digest)
     flag = f"tokens_{recording.episode.id}_{index}"
     if not st.session_state.get(flag):

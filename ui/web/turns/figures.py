@@ -16,7 +16,7 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
-from core.episode import ROLE_ORDER, Decision, Plan, Role
+from core.episode import ROLE_ORDER, Decision, Flag, Plan, Role
 from storage.rows.summaries import LOW_MARGIN, TurnOutline
 from ui.presentation.glossary import explain
 from ui.presentation.theme import (
@@ -101,6 +101,17 @@ def usage(outline: TurnOutline, measure: str) -> float | None:
     if measure == "cost":
         return outline.cost_usd
     return outline.latency_s if measure == "time" else float(outline.tokens_in + outline.tokens_out)
+
+
+def is_counted(outlines: Sequence[TurnOutline], measure: str) -> bool:
+    """Whether a measure says anything of these turns: of recorded replies alone, whether somebody counted it, and
+    nothing of turns in which nobody was asked."""
+
+    def says(one: TurnOutline) -> bool:
+        asked = one.recorded is None and Flag.NOTHING_TO_JUDGE not in one.flags
+        return asked or bool(usage(one, measure))
+
+    return any(map(says, outlines)) or not outlines
 
 
 def usage_over_turns(
@@ -316,10 +327,13 @@ def uncertainty_panel(recording: Recording, to_turn: Callable[[int], None]) -> N
 
 
 def usage_panel(recording: Recording, to_turn: Callable[[int], None]) -> None:
-    """What the turns have used so far, by model, in the measure of the address. A click calls `to_turn(index)`."""
+    """What the turns have used so far, by model, in the measure of the address; nothing where nobody counted it. A
+    click calls `to_turn(index)`."""
+    measures = {name: words for name, (words, _) in MEASURES.items() if is_counted(recording.outlines, name)}
+    if not measures:
+        return
     with st.container(border=True):
         st.markdown("**What had it used by each turn?**")
-        measures = {name: words for name, (words, _) in MEASURES.items()}
         measure = state.address_select("Measure", measures, name="spend", key="spend")
         figure = usage_over_turns(recording.outlines, recording.models, measure, recording.episode.plans)
         if figure is None:

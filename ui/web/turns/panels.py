@@ -48,6 +48,7 @@ from ui.web.turns.decision import (
     decision_panel,
     pair_markdown,
     recomputation,
+    rule_panel,
     tolerance_words,
     why_not_recomputed,
 )
@@ -427,8 +428,13 @@ PANELS: dict[str, tuple[str, Panel | None]] = {
 def turn_panel(recording: Recording, index: int) -> None:
     """The panel that the address names, its tabs above and below it whether the turn can be recomputed."""
     # A planner wrote a workflow's steps before any was played: no choice is there to be looked into.
-    shown = "decision" if recording.episode.plans else _tabs()
+    # Nor is there of a policy without a head.
     decision = recording.decision(index)
+    headless = decision is not None and not (decision.model_logits and decision.role_logits)
+    if headless and decision and not (decision.role_probs or recording.episode.plans):
+        rule_panel(recording, index, decision, decider_words(recording, index))
+        return
+    shown = "decision" if headless or recording.episode.plans else _tabs()
     panel = PANELS[shown][1]
     if panel is None or decision is None:
         decision_panel(
@@ -439,11 +445,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             planned=chosen_by(recording.episode, index) if recording.episode.plans else "",
             proposed=recording.overruled(index),
         )
-    if decision is None:
-        return
-    if not decision.model_logits or not decision.role_logits:
-        if panel is not None:
-            st.caption("This policy has no head and no logits: only a checkpoint's turns can be looked into.")
+    if decision is None or headless:
         return
     try:
         context = DecisionContext(

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import Decision, Episode, Status, Turn
-from core.play.policies import decider_at
+from core.errors import TrinityError
+from core.outcomes.pool import RecordedPool
+from core.outcomes.table import load_table
+from core.play.policies import VOTES, decider_at, rule_of
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
 from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
 from storage.store import Store
-from ui.web.kit.cache import remembered
+from ui.presentation.rules import Same
+from ui.presentation.story import story
+from ui.runs.plans import known_plan
+from ui.runs.settings.batch import BatchPlan, Order
+from ui.web.kit.cache import cached, remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +104,29 @@ def _turns(store: Store, episode_id: str) -> tuple[Turn, ...]:
 
 _remembered_turns = remembered(most=32, seconds=60)(_turns)
 _remembered_outlines = remembered(most=64)(_outlines)
+
+
+@cached
+def story_of(store: Store, episode_id: str) -> str:
+    """What happened in an episode, plain text; empty where nobody could judge it."""
+    episode = store.episodes.get(episode_id)
+    return story(episode, dict(order_in(store, episode, episode.policy)), _same_by_table(episode))
+
+
+def order_in(store: Store, episode: Episode, policy: str) -> Order:
+    """In which order a rule asks models for an episode's task, each with its strength; empty for any other policy, and
+    where its run has not kept it."""
+    plan = known_plan(store.runs.get(episode.run_id)) if rule_of(policy) else None
+    return plan.order_of(policy, episode.task.family) if isinstance(plan, BatchPlan) else ()
+
+
+def _same_by_table(episode: Episode) -> Same | None:
+    """Which answers are the same as the outcome table has it that they are recorded in, where it is here."""
+    row = episode.turns[0].reply.recorded if episode.turns and rule_of(episode.policy) in VOTES else None
+    if row is None:
+        return None
+    with suppress(TrinityError):
+        table = load_table(row.table.partition("@")[0])
+        if table.card.known_as == row.table:
+            return partial(RecordedPool(table).same, episode.task.question)
+    return None

@@ -12,11 +12,11 @@ from dataclasses import asdict
 
 import streamlit as st
 
-from core.episode import Decision, Episode, Role
+from core.episode import Decision, Episode, Flag, Role
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
-from ui.presentation.theme import FLAG_WORDS, READ_BY, ROLE_STYLES, badge, correct_mark, label, plain
-from ui.presentation.words import if_paid, missing_reply_words, pace_words, recorded_words, seconds
+from ui.presentation.theme import READ_BY, ROLE_STYLES, badge, correct_mark, flag_words, label, plain
+from ui.presentation.words import missing_reply_words, pace_words, recorded_words, used_words
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -64,13 +64,18 @@ def turn_heading(
         parts.append(":blue[:material/edit_note: writing]" if running else ":orange[cut off]")
     else:
         parts += [
-            f":gray[{outline.tokens_in + outline.tokens_out:,} tokens]",
-            f":gray[{seconds(outline.latency_s)}]",
-            *(f":gray[{pace}]" for pace in pace_words(outline.tokens_out, outline.latency_s)),
-            *(f":gray[{label(cost)}]" for cost in if_paid(outline.cost_usd)),
+            *(f":gray[{label(used)}]" for used in _used(outline)),
             *([":gray[recorded]"] if outline.recorded else []),
         ]
     return " · ".join(parts)
+
+
+def _used(outline: TurnOutline) -> list[str]:
+    tokens = outline.tokens_in + outline.tokens_out
+    # Where there was nothing to judge, nobody was asked.
+    recorded = outline.recorded is not None or Flag.NOTHING_TO_JUDGE in outline.flags
+    used = used_words(tokens, outline.latency_s, outline.cost_usd, recorded=recorded)
+    return used + pace_words(outline.tokens_out, outline.latency_s)
 
 
 def turn_card(
@@ -131,8 +136,14 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         mark = correct_mark(outline.correct_after)
         before = outlines[index - 1].answer_after if index else None
         unchanged = before == outline.answer_after
+        own = outline.recorded.answer if outline.recorded and outline.role is Role.WORKER else None
+        counted = own is not None and own != outline.answer_after  # others' answers count too
+        if counted:
+            badges.append(f":gray-badge[its own answer: {label(own or '', 80)}]")
         answer = label(outline.answer_after or "", 80) or "(empty)"
-        if unchanged and outline.role is not Role.WORKER:  # it gave none: nothing of this is its own
+        if counted or (
+            unchanged and outline.role is not Role.WORKER
+        ):  # it gave none: nothing of this is its own
             badges.append(f":gray-badge[answer so far: {answer}, {mark.word}]")
         else:
             same = " (unchanged)" if unchanged else ""
@@ -143,7 +154,7 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         badges.append(f":red-badge[:material/undo: {SENT_BACK_WORDS}]")
     if outline.origin in _ORIGIN_WORDS:
         badges.append(f":blue-badge[{_ORIGIN_WORDS[outline.origin]}]")
-    badges += [f":orange-badge[{FLAG_WORDS[flag]}]" for flag in outline.flags]
+    badges += [f":orange-badge[{words}]" for words in flag_words(outline.flags)]
     if badges:
         st.markdown(" ".join(badges))
     if words := recorded_words(outline):

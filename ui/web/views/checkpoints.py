@@ -23,7 +23,7 @@ from storage.rows.summaries import RunStatus, RunSummary
 from storage.store import Store
 from ui.answers.asked import asked_of_policies
 from ui.presentation.comparison import enumerated, short_names
-from ui.presentation.theme import label, one_line, percent
+from ui.presentation.theme import code, label, one_line, percent
 from ui.presentation.words import ago, distinct, if_paid, policy_name, share_words
 from ui.runs.plans import known_plan, plan_of
 from ui.runs.queue import LEARNING
@@ -192,7 +192,7 @@ def _token_bar(
         format_func=options.__getitem__,
         max_selections=MOST_SIDES,
         placeholder="Choose up to eight",
-        help="  \n".join(f"{label(options[token], 60)}: `{label(token, 60)}`" for token in chosen) or None,
+        help="  \n".join(f"{label(options[token], 60)}: {code(token, 60)}" for token in chosen) or None,
         on_change=_chosen,
         args=(line, options),
     )

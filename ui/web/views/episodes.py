@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -124,6 +125,10 @@ def show() -> None:
         return
     _pager(store, page, _total(page, where, facets), where, aside)
     legend(page.items)
+    if where.run and (notes := _notes(store, where.run)):
+        with st.expander("How this run's policies were chosen"):
+            for note in notes:
+                st.markdown(label(note, 500))
     peeked = state.param("peek")
     if peeked is None:
         show_table(store, page.items)
@@ -133,6 +138,13 @@ def show() -> None:
         show_table(store, page.items)
     with right, st.container(border=True):
         show_preview(store, peeked, [one.id for one in page.items])
+
+
+def _notes(store: Store, run: str) -> list[str]:
+    """What a run says of how its policies were chosen; nothing of a run that is gone."""
+    with suppress(StoreError):
+        return store.runs.get(run).notes.splitlines()
+    return []
 
 
 def _view(store: Store, query: Mapping[str, str]) -> SavedView | None:

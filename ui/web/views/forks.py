@@ -10,7 +10,7 @@ import streamlit as st
 
 from core.episode import Change, Episode
 from core.errors import ConfigError, TrinityError
-from core.play.forking import forked_turn
+from core.play.forking import decider_of_turn, forked_turn
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.rows.summaries import RunStatus, RunSummary
@@ -21,7 +21,15 @@ from ui.presentation.steps import change_words
 from ui.presentation.theme import badge, label
 from ui.presentation.words import ago, decider_words, strip_key
 from ui.runs import wiring
-from ui.runs.forks.planning import BATCHES, PLACES, more_of, place_in_address, plan_every_turn, pool_of
+from ui.runs.forks.planning import (
+    BATCHES,
+    PLACES,
+    more_of,
+    place_in_address,
+    plan_every_turn,
+    pool_of,
+    why_no_fork,
+)
 from ui.runs.forks.results import Grown, read_luck, read_results, read_tallies
 from ui.runs.plans import ForkPlan, plan_of
 from ui.runs.queue import has_died
@@ -175,6 +183,8 @@ def _form_page(store: Store, ep: str) -> None:
         )
         policy = label(decider_words(recording.summary, generation_of(store)), 90)
         st.markdown(f":gray[{policy} · {known}]", width="content")
+    if _no_fork(store, parent, index):
+        return
     luck_line(store, recording.summary)
     turn_strip(
         [lane(recording.outlines[:total], recording.models)],
@@ -196,6 +206,19 @@ def _form_page(store: Store, ep: str) -> None:
         change = choose_change(store, parent, index, specs)
     with right:
         _numbers_and_start(store, [(ep, index)], change)
+
+
+def _no_fork(store: Store, parent: Episode, index: int) -> bool:
+    """Say why nothing can be played on from a turn whose policy learns before it plays; whether that is so."""
+    recorded = next((turn.reply.recorded for turn in parent.turns if turn.reply.recorded), None)
+    why = why_no_fork(decider_of_turn(parent, index), parent.models, recorded=recorded is not None)
+    if why:
+        st.info(label(why, 400), icon=":material/block:")
+    if why and recorded:
+        to = {"table": recorded.table.partition("@")[0], "part": "questions", "task": parent.task.id}
+        words = "What every recorded model answered"
+        state.page_link("outcomes", words, icon=":material/table_chart:", **to)
+    return bool(why)
 
 
 def _luck_page(store: Store, episode: str) -> None:
@@ -226,6 +249,8 @@ def _every_turn_page(store: Store, ep: str) -> None:
         "From every turn the episode is played on, once unchanged and once with one thing changed. Shows which turn "
         "decided the outcome, and whether the recorded outcome was luck."
     )
+    if _no_fork(store, parent, 0):
+        return
     with st.container(border=True):
         right_replies = _what_is_changed(parent)
         n = st.slider("Plays per turn, with and without the change", 1, MOST_CHILDREN, 5, key="every_turn_n")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import streamlit as st
 
-from core.episode import Role, Status
+from core.episode import Flag, Role, Status
 from storage.analysis.standings import (
     PolicySide,
     figures,
@@ -23,7 +23,7 @@ from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
 from ui.presentation.comparison import accuracy_words
 from ui.presentation.runs import names_of, run_name
-from ui.presentation.theme import label
+from ui.presentation.theme import code, label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
 from ui.runs import wiring
 from ui.runs.plans import address_of, kind_of, known_plan
@@ -123,6 +123,8 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
     """Three ways in, each one click from something worth seeing."""
     telling = _first_of(store, _TELLING) or newest[0]
     wrong = _first_of(store, _ACCEPTED_WRONG)
+    compared = wrong is not None and Flag.BY_AGREEMENT.value in wrong.flags
+    accepted = "Two gave the same wrong answer" if compared else "A wrong ACCEPT"
     workflow = _first_of(store, _BROKEN_WORKFLOWS)
     ids = default_checkpoints(store) or default_checkpoints(store, samples=True)
     beside = {"c": listed(ids), "base": ids[0], "b": ids[-1]} if ids else {}
@@ -141,7 +143,7 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
                 *(
                     ("replay", words, icon, {"ep": one.id})
                     for words, icon, one in (
-                        ("A wrong ACCEPT", ":material/cancel:", wrong),
+                        (accepted, ":material/cancel:", wrong),
                         ("A workflow that broke", ":material/account_tree:", workflow),
                     )
                     if one
@@ -230,7 +232,7 @@ def _run(store: Store, run: RunSummary, name: str) -> None:
     left, right = st.columns([4, 1], vertical_alignment="center")
     sides = _sides(store, run)
     words = f"**{label(name)}** · {run.finished_episodes:,} episodes · :gray[{_stands(run)}]"
-    left.markdown(words, help=f"Run `{label(run.id)}`. {_accuracy_words(store, run, sides)}")
+    left.markdown(words, help=f"Run {code(run.id)}. {_accuracy_words(store, run, sides)}")
     with right:
         state.page_link("episodes", "Episodes", icon=":material/table_rows:", run=run.id)
     policies = sorted(store.runs.policies(run.id), key=lambda one: -(one.accuracy or 0))
@@ -284,7 +286,8 @@ def _views(store: Store) -> None:
 
 
 def _newest(store: Store, newest: Sequence[EpisodeSummary]) -> None:
-    st.subheader("Newest episodes", help=strip_key(newest))
+    st.subheader("Newest episodes")
+    st.caption(strip_key(newest))
     with st.container(border=True):
         for one in newest:
             question = f":blue[{label(one.question, 64) or '(no question)'}]"

@@ -19,7 +19,8 @@ from ui.presentation.comparison import ALIGNMENT_WORDS, MOST_ALIGNED, mirror, mo
 from ui.presentation.course import CellMark, Lane, StripCell, cells, turn_words, verdict_of
 from ui.presentation.glossary import define
 from ui.presentation.odds import apart_words
-from ui.presentation.theme import END_WORDS, ROLE_STYLES, correct_mark, label, one_line, outcome_mark
+from ui.presentation.rules import ended_words
+from ui.presentation.theme import ROLE_STYLES, correct_mark, label, one_line, outcome_mark
 from ui.presentation.words import Generations, decider_words
 from ui.web.components.transport import autoplay, by_hand, keys_of, step_buttons, stop, transport, turn_strip
 from ui.web.kit import state
@@ -200,7 +201,7 @@ def _outcomes(a: Recording, b: Recording) -> None:
 def _end(recording: Recording) -> dict[str, str]:
     """Who decided an episode, the answer it gave, the one expected, and why it ended, as markdown."""
     summary = recording.summary
-    ended = END_WORDS[summary.end_reason] if summary.end_reason else ""
+    ended = ended_words(summary)
     given = f"{label(summary.answer, 40)} " if summary.answer else ""
     return {
         "Policy": label(decider_words(summary, generation_of(recording.store)), 90),

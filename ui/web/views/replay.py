@@ -10,7 +10,8 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Protocol, Status
+from core.episode import Flag, Protocol, Status
+from core.play.policies import VOTES, rule_of
 from storage.reads.episode_steps import Variation, find_in_texts
 from storage.shelves.labels import Label
 from storage.store import Store
@@ -26,9 +27,10 @@ from ui.presentation.course import (
     wrong_since,
 )
 from ui.presentation.glossary import define
-from ui.presentation.story import story
-from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label
-from ui.presentation.words import deciders, if_paid, rules_words, seconds, turns_words
+from ui.presentation.rules import drawn_words, ended_words
+from ui.presentation.theme import STATUS_MARKS, badge, code, correct_mark, label
+from ui.presentation.words import deciders, rules_words, several, turns_words, used_words
+from ui.runs.forks.planning import why_no_fork
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
 from ui.web.components.transport import (
@@ -49,7 +51,6 @@ from ui.web.components.transport import (
 )
 from ui.web.forks.panels import newest_of
 from ui.web.kit import state
-from ui.web.kit.cache import cached
 from ui.web.kit.widgets import popover, tool
 from ui.web.pickers.checkpoints import generation_in, generation_of
 from ui.web.pickers.lists import basket, neighbours
@@ -76,7 +77,7 @@ from ui.web.turns.decision import prompt_panel
 from ui.web.turns.figures import uncertainty_panel, usage_panel
 from ui.web.turns.labels import label_button, label_panel, labels_given
 from ui.web.turns.panels import PANELS, turn_panel
-from ui.web.turns.recording import Recording, open_recording
+from ui.web.turns.recording import Recording, open_recording, story_of
 from ui.web.turns.turn_card import before_card, question_heading, turn_card
 from ui.web.turns.variations import branch_turns, family_of, variation_tree
 from ui.web.turns.workflow import workflow_panel
@@ -106,11 +107,6 @@ _OVER = ("help", "menu_help", "jump", "compare_with", "share", "basket", "more",
 _STORY_TURNS = 60
 _FOUND = CellMark("»", "found", "info")
 _FORK = CellMark("↳", "fork", "info")
-
-
-@cached
-def _story(store: Store, episode_id: str) -> str:
-    return story(store.episodes.get(episode_id))
 
 
 def show() -> None:
@@ -169,9 +165,9 @@ def _choose() -> None:
 def _header(recording: Recording) -> None:
     summary, episode = recording.summary, recording.episode
     question_heading(episode)
-    st.markdown(_outcome(recording), help=f"Policy `{label(recording.summary.policy, 80)}`")
+    st.markdown(_outcome(recording), help=f"Policy {code(recording.summary.policy, 80)}")
     told = not _zen() and summary.status is Status.FINISHED and summary.turns <= _STORY_TURNS
-    if told and (words := _story(recording.store, summary.id)):  # none where nobody could judge it
+    if told and (words := story_of(recording.store, summary.id)):  # none where nobody could judge it
         st.markdown(label(words, 1_000), help=define("Story"))
     if episode.status is not Status.FINISHED:
         unfinished_words(recording.store, episode)
@@ -190,9 +186,16 @@ def _back_button() -> None:
         state.back_to_list()
 
 
+def _no_fork(recording: Recording, index: int) -> bool:
+    """Whether no fork can be played from a turn, as its policy learns before it plays."""
+    recorded = Flag.RECORDED.value in recording.summary.flags
+    return bool(why_no_fork(recording.decided_by(index), recording.models, recorded=recorded))
+
+
 def _turning_button(recording: Recording) -> None:
     episode = recording.episode
-    if episode.status is Status.FINISHED and episode.task.answer and not _zen():
+    judged = episode.status is Status.FINISHED and episode.task.answer and not _zen()
+    if judged and not _no_fork(recording, 0):
         help = "Plays on from every turn, unchanged and with its runner-up or a right reply"
         if tool("Which turn mattered?", "every_turn", icon="target", help=help):
             found = newest_of(recording.store, recording.summary.id)
@@ -213,8 +216,11 @@ def _outcome(recording: Recording) -> str:
         if summary.correct is not True and episode.task.answer:
             parts.append(f"expected **{label(episode.task.answer, 60)}**")
         if summary.end_reason:
-            parts.append(END_WORDS[summary.end_reason])
-        if (wrong_from := wrong_since(recording.outlines)) is not None:
+            parts.append(ended_words(summary))
+        if (
+            rule_of(summary.policy) not in VOTES
+            and (wrong_from := wrong_since(recording.outlines)) is not None
+        ):
             parts.append(f"wrong since **turn {wrong_from + 1}**")
     else:
         parts.append(badge(STATUS_MARKS[summary.status]))
@@ -225,16 +231,21 @@ def _outcome(recording: Recording) -> str:
         lambda: generation_of(recording.store),
     )
     rules = "" if episode.protocol is Protocol.PAPER else f", {rules_words(episode.protocol)}"
+    n, tokens = len(recording.outlines), summary.tokens_in + summary.tokens_out
+    used = used_words(
+        tokens,
+        summary.latency_s,
+        summary.cost_usd,
+        recorded=not {"recorded", "nothing_to_judge"}.isdisjoint(summary.flags),
+    )
     taken_over = [one.index for one in recording.outlines if one.origin == "override"]
     parts += [
         f":gray[{label(summary.family)}]",
         f":gray[{label(by, 200)}]",
         *([f":blue[:material/front_hand: {turns_words(taken_over)} chosen by hand]"] if taken_over else []),
-        f":gray[{'argmax' if episode.argmax else 'sampled'}, seed {episode.seed}{rules}]",
-        f":gray[{len(recording.outlines)} of {episode.turn_budget} turns]",
-        f":gray[{summary.tokens_in + summary.tokens_out:,} tokens]",
-        f":gray[{seconds(summary.latency_s)}]",
-        *(f":gray[{label(cost)}]" for cost in if_paid(summary.cost_usd)),
+        f":gray[{drawn_words(episode, recording.outlines)}{rules}]",
+        f":gray[{several(n, 'turn') if rule_of(summary.policy) else f'{n} of {episode.turn_budget} turns'}]",
+        *(f":gray[{label(one)}]" for one in used),
     ]
     return " · ".join(parts)
 
@@ -402,7 +413,7 @@ def _ways_on(
     turn_filter(outlines, judged=not _zen())
     popover("Jump", "jump", partial(_jump_menu, jumps), icon="search")
     label_button(history)
-    if tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
+    if not _no_fork(recording, cursor) and tool("Fork here", "fork_here", icon="fork_right", shortcut="F"):
         state.go("forks", ep=recording.summary.id, t=cursor + 1)
     _compare(recording)
     popover("Share", "share", partial(ways_to_share, recording, cursor), icon="share")

@@ -20,7 +20,8 @@ from storage.rows.summaries import Order
 from storage.shelves.labels import PairAgreement, Place, QueueProgress, current_of
 from storage.store import Store
 from ui.presentation.glossary import define
-from ui.presentation.theme import END_WORDS, STATUS_MARKS, badge, correct_mark, label, percent
+from ui.presentation.rules import ended_words
+from ui.presentation.theme import STATUS_MARKS, badge, correct_mark, label, percent
 from ui.presentation.words import (
     decider_words,
     missing_reply_words,
@@ -271,7 +272,7 @@ def _ending(recording: Recording) -> str:
         f"expected **{label(recording.episode.task.answer or 'unknown', 80)}**",
     ]
     if summary.end_reason:
-        parts.append(END_WORDS[summary.end_reason])
+        parts.append(ended_words(summary))
     return " · ".join(parts)
 
 

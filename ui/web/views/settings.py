@@ -27,7 +27,7 @@ from storage.upkeep.retention import WORDS, What, began_before, compact, preview
 from storage.upkeep.tables import table_sizes
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
 from ui.presentation.runs import run_name
-from ui.presentation.theme import badge, label, one_line, percent, plain
+from ui.presentation.theme import badge, code, label, one_line, percent, plain
 from ui.presentation.words import ago, dollars, label_words, retention_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
@@ -122,7 +122,7 @@ def _run(run: RunSummary, now: float) -> None:
         parts.append(f"{run.finished_episodes:,} of {run.episodes:,} episodes")
     if run.generations:
         parts.append(f"{run.generations:,} generations")
-    st.markdown(" · ".join(parts), help=f"Run `{label(run.id)}`")
+    st.markdown(" · ".join(parts), help=f"Run {code(run.id)}")
     alive = "no sign of life yet" if run.heartbeat is None else f"last sign of life {ago(run.heartbeat, now)}"
     owner = label(process_words(run.owner), 60) if run.owner else "no process"
     st.caption(f"begun {ago(run.created, now)} · {owner} · {alive}")
@@ -250,7 +250,7 @@ def prune_panel(store: Store) -> None:
     with left:
         age = state.address_select("Age", _AGES, name="age", key="prune_age")
     newest = store.runs.list(limit=_MOST_RUNS_SHOWN)
-    runs = {"": "every run"} | {one.id: label(one.id, 60) for one in newest}
+    runs = {"": "every run"} | {one.id: one_line(one.id, 60) for one in newest}
     with right:
         run = state.address_select("Run", runs, name="of", key="prune_run", widget="list")
     where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
@@ -418,7 +418,9 @@ def _change_keys(store: Store, keys: Sequence[ApiKey]) -> None:
         )
         with columns[2]:
             st.form_submit_button("Make a key", on_click=partial(_make, store), icon=":material/key:")
-    valid = {one.id: label(f"{one_line(one.name, 40)} ({one.id})", 60) for one in keys if one.revoked is None}
+    valid = {
+        one.id: one_line(f"{one_line(one.name, 40)} ({one.id})", 60) for one in keys if one.revoked is None
+    }
     if not valid:
         return
     left, right = st.columns([4, 5], vertical_alignment="bottom")
