@@ -239,8 +239,8 @@ def _lead_words(asked: Asked, found: list[Lead]) -> str:
             said.append(f"It may be luck in {enumerated([str(one.domain) for one in open_])}.")
         if by_itself := [str(one.domain) for one in open_ if one.paired.ci95[0] > 0]:
             said[-1] += (
-                f" An interval allows for one comparison alone, so that of {enumerated(by_itself)} may leave out 0 all "
-                "the same."
+                f" (The interval of {enumerated(by_itself)} leaves out 0, but an interval allows for one comparison "
+                "alone.)"
             )
     return "\n".join(said)
 
