@@ -79,15 +79,13 @@ class AgreementCascade(Policy):
         for step, budget in enumerate(
             (1, len(asked_in_order(self, self.order(question), self.most, mask)), self.most + 2)
         ):
-            on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-            over = yield from play(replace(on, turn_budget=budget), specs, **masks)
+            over = yield from play(_open(over, budget), specs, **masks)
             if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
                 break
             said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
             if step == 0 and self._is_enough(question, said):
                 if verifies and specs[over.turns[0].decision.model].repeats:
-                    on = replace(over, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
-                    over = yield from play(replace(on, turn_budget=2), specs, **masks)
+                    over = yield from play(_open(over, 2), specs, **masks)
                 break
             if step > 0 and self._pair(question, said) is None:
                 break
@@ -135,6 +133,12 @@ class AgreementCascade(Policy):
         names, groups = [*said], groups_of(question, [*said.values()], self.same)
         found = ((names[group], names[place]) for place, group in enumerate(groups) if 0 <= group < place)
         return next(found, None)
+
+
+def _open(episode: Episode, turn_budget: int) -> Episode:
+    """The episode as it goes on, to so many turns."""
+    on = replace(episode, status=Status.RUNNING, end_reason=None, answer=None, correct=None)
+    return replace(on, turn_budget=turn_budget)
 
 
 def _answer(recorded: Any) -> str | None:

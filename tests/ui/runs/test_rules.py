@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import random
 from contextlib import closing
+from typing import Any
 
 import pytest
 
 from core.errors import CheckpointError, ConfigError
+from core.evolution.baselines import Arena
 from core.outcomes.matrix import outcomes
+from core.outcomes.pool import RecordedPool, recorded_grading
 from core.outcomes.worth import COMPARING, rules
+from core.tasks.graders import grade_many
 from storage.store import Store, open_store
 from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.sums import Sums
-from ui.runs.policies import check_policies, pupil_of
+from ui.runs.policies import Policies, check_policies, pupil_of
+from ui.runs.policy_kinds import Lessons
+from ui.runs.taught.clones import teacher_of
 
 #: So many tasks that every split has some of each family.
 N = 240
@@ -107,6 +113,25 @@ def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sum
     ).err
     assert "sure:family asks at most 3 models, until two agree (the best of 4 settings on " in told
     assert "Where the first one's chance to be right is 0." in told
+
+
+def test_a_teacher_is_no_surer_of_questions_for_having_learned_from_them(world: Sums, store: Store) -> None:
+    """Whether ann is right is luck, and nobody else ever answers: stopping at once loses nothing."""
+    draws = random.Random(3)
+    keys = [draws.choice("ABCD") for _ in range(N)]
+    ann = [key if draws.random() < 0.7 else "DABC"["ABCD".index(key)] for key in keys]
+    table = small_table(
+        world.folder / "trinity-inspector",
+        {"ann": ann, "bob": [""] * N, "cyd": [""] * N},
+        keys=keys,
+        questions=[f"word{place} other{place} third{place}?" for place in range(N)],
+    )
+    policies = Policies(store, table.card.models)
+    arena = Arena(RecordedPool(table), recorded_grading(table, grade_many))
+    learned, aside = table.tasks[:200], table.tasks[200:]
+    teacher: Any = teacher_of(policies, "sure", Lessons(store, arena, {}, aside, learned), learned)
+    assert teacher.told.endswith("or more, nobody else is asked.")
+    assert all(teacher.enough(task.question, "ann") for task in learned)
 
 
 def test_an_agreement_cascade_can_follow_the_order_of_a_router(recorded: Sums) -> None:

@@ -211,13 +211,12 @@ def _first_is_enough(
     )
     plain = until_two_agree(known, on_both, most)
     sure = fewest_calls({one: first_if_sure(known, on_both, plain, chance, one) for one in ALONE}, plain)
-    rows = of_all(lessons.tasks)
-    enough = {
-        (task.question, model): bool(row[slot] >= sure)
-        for task, row in zip(lessons.tasks, rows, strict=True)
-        for slot, model in enumerate(known.models)
-    }
-    return lambda question, model: enough[question, model], sure
+    # A teacher plays the evolve tasks, and is no surer of these for having learned from them.
+    rows = dict(zip((task.question for task in school.both_tasks), chance, strict=True))
+    others = [task for task in lessons.tasks if task.question not in rows]
+    rows |= zip((task.question for task in others), of_all(others), strict=True)
+    slots = {model: slot for slot, model in enumerate(known.models)}
+    return lambda question, model: bool(rows[question][slots[model]] >= sure), sure
 
 
 #: Places of evolve tasks that it learns from -> tasks -> how likely each model is right [tasks, models].
