@@ -22,6 +22,8 @@ Same = Callable[[str, str, str], bool]
 Order = Callable[[str], Sequence[str]]
 #: A number of each model for a question.
 Numbered = Callable[[str], Mapping[str, float]]
+#: How likely the answers of the models asked so far, in that order, are right; empty where nobody knows.
+Likely = Callable[[str, tuple[str, ...]], Mapping[str, float]]
 #: Whether a model's answer to a question is enough when it comes first.
 Enough = Callable[[str, str], bool]
 
@@ -133,6 +135,88 @@ class AgreementCascade(Policy):
         names, groups = [*said], groups_of(question, [*said.values()], self.same)
         found = ((names[group], names[place]) for place, group in enumerate(groups) if 0 <= group < place)
         return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbeCascade(Policy):
+    """Recorded models in order, at most so many, until one agrees with the answer that stands or one of theirs is
+    likely enough; else the likeliest stands.
+
+    The first model works, and those after it verify its answer: one that accepts ends it. The model whose answer is to
+    stand works again, where it is not the one that stands, and verifies it, which costs nothing where a model has one
+    reply to a task: all are turns that a coordinator can be taught."""
+
+    id: str
+    models: tuple[str, ...]
+    order: Order
+    most: int
+    likely: Likely
+    sure: float
+    told: str = ""
+    strengths: Numbered | None = None
+
+    def begin(self, episode: Episode) -> Episode:
+        """The episode with a turn for each model that is asked, and two in which an earlier answer is taken again."""
+        return replace(episode, turn_budget=self.most + 2)
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+    ) -> Generator[Any, Any, Episode]:
+        """It ends when a Verifier accepts, or when the answer stands that is to stand."""
+        mask, roles = masks_of(episode, specs, **masks)
+        verifies = not roles or roles[ROLE_ORDER.index(Role.VERIFIER)]
+        over, chosen = episode, False
+        while not chosen:
+            said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
+            stands = next(
+                (t.decision.model for t in reversed(over.turns) if t.decision.role is Role.WORKER), None
+            )
+            best = self._best(over.task.question, said, mask)
+            chosen = best is not None
+            confirms = best is None or (verifies and specs[best].repeats)
+            turns = confirms + (best is not None and best != stands)
+            if turns:
+                over = yield from play(_open(over, len(over.turns) + turns), specs, **masks)
+                if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
+                    break
+        return replace(over, turn_budget=episode.turn_budget)
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """The next model in order, as Verifier once there is an answer; then the one whose answer is to stand, as
+        Worker unless it stands, and as Verifier."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Decide) -> Decision:
+        question, entries = request.transcript.question, request.transcript.entries
+        said = {entry.model: entry.answer for entry in entries}
+        stands = next((entry for entry in reversed(entries) if entry.role is Role.WORKER), None)
+        best = self._best(question, said, request.model_mask)
+        model = best or next(
+            name
+            for name in asked_in_order(self, self.order(question), self.most, request.model_mask)
+            if name not in said
+        )
+        may = not request.role_mask or request.role_mask[ROLE_ORDER.index(Role.VERIFIER)]
+        judges = stands is not None and stands.answer is not None and best in (None, stands.model)
+        return Decision(
+            model,
+            Role.VERIFIER if may and judges else Role.WORKER,
+            sampled=False,
+            model_mask=request.model_mask,
+            role_mask=request.role_mask,
+        )
+
+    def _best(self, question: str, said: Mapping[str, str | None], mask: Sequence[bool]) -> str | None:
+        """Whose answer is to stand; None where another model is to be asked."""
+        if not said:
+            return None
+        chances = self.likely(question, tuple(said))
+        answered = [name for name, answer in said.items() if answer is not None]
+        best = max(answered, key=lambda name: chances.get(name, 0.0), default=None)
+        everybody = {*asked_in_order(self, self.order(question), self.most, mask)} <= {*said}
+        if everybody:
+            return best or next(iter(said))
+        return best if best is not None and chances.get(best, 0.0) >= self.sure else None
 
 
 def _open(episode: Episode, turn_budget: int) -> Episode:

@@ -209,6 +209,30 @@ def fewest_calls(trials: Mapping[S, Came], plain: Came) -> S:
     return min(allowed, key=lambda one: (trials[one].calls.mean(), lost[one]))
 
 
+def until_likely(known: Known, order: Places, chances: Sequence[Numbers], sure: float) -> Came:
+    """Models in order, as many as there are `chances`, until one agrees with the answer that stands, or one of theirs
+    has the chance `sure`; else the likeliest stands. `chances`: when one was asked, when two were, ..., how likely each
+    model's answer is right [tasks, models]; NaN where nobody knows."""
+    order = asked_first(known, order)
+    n, tasks = len(order), np.arange(len(order))
+    able = np.isfinite(known.right).sum(axis=1)
+    stands, calls, open_ = np.full(n, -1), np.minimum(able, len(chances)), able > 0
+    for k, chance in enumerate(chances, start=1):
+        slots = order[:, :k]
+        likely = np.where(np.take_along_axis(known.group, slots, axis=1) >= 0, 0.0, -1.0)
+        likely += np.nan_to_num(np.take_along_axis(chance, slots, axis=1)) * (likely >= 0)
+        newest = known.group[tasks, slots[:, -1]]
+        agrees = (stands >= 0) & (newest >= 0) & (newest == known.group[tasks, np.maximum(stands, 0)])
+        stands = np.where(open_ & (stands < 0) & (newest >= 0), slots[:, -1], stands)
+        best = likely.argmax(axis=1)
+        top = likely[tasks, best]
+        ends = open_ & (agrees | (top >= sure) | (k >= calls))
+        chosen = ends & ~agrees & (top > 0)
+        stands = np.where(chosen, slots[tasks, best], stands)
+        calls, open_ = np.where(ends, k, calls), open_ & ~ends
+    return Came(right_of(known, stands, able > 0), calls, stands)
+
+
 @_on_each_sample
 def weighted_vote(known: Known, order: Places, weights: Numbers, voters: int) -> Came:
     """The answer of most weight among the first so many in order; of equals the one that came first. Weights [models],

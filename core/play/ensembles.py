@@ -304,6 +304,10 @@ class WithoutRole(WrappedPolicy):
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         return self.inner.decide([replace(one, role_mask=self._mask(one.role_mask)) for one in requests])
 
+    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
+        masks["role_mask"] = self._mask(masks.get("role_mask") or ())
+        return self.inner.conduct(episode, specs, **masks)
+
     def _mask(self, other: Sequence[bool]) -> tuple[bool, ...]:
         return tuple(
             role is not self.role and (not other or other[place]) for place, role in enumerate(ROLE_ORDER)

@@ -307,8 +307,10 @@ def follows_cycle(name: str) -> bool:
 
 #: The rules that ask models for answers of their own and compare these, by the words that their names begin with. The
 #: last ones count every answer that was given.
-RULES = ("agree", "sure", "frugal", "bayes", "vote", "weighted-vote", "majority")
+RULES = ("agree", "sure", "probe", "frugal", "bayes", "vote", "weighted-vote", "majority")
 VOTES = RULES[-4:]
+#: Those of which the first model asked may be sure enough to ask nobody else.
+UNLESS_SURE = ("sure", "probe")
 
 
 def rule_of(name: str) -> str:

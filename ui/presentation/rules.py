@@ -12,9 +12,9 @@ from core.episode import EndReason, Episode, Flag, Grade, Role, Task, Turn
 from core.errors import TrinityError
 from core.play.answers import find_answer
 from core.play.ensembles import VOTERS
-from core.play.policies import VOTES, rule_of
+from core.play.policies import UNLESS_SURE, VOTES, rule_of
 from storage.rows.summaries import EpisodeSummary, TurnOutline
-from ui.presentation.theme import END_WORDS, SURE_WORDS, one_line, percent
+from ui.presentation.theme import CHOSEN_WORDS, END_WORDS, SURE_WORDS, one_line, percent
 
 #: Whether two answers to the question are the same.
 Same = Callable[[str, str], bool]
@@ -40,8 +40,9 @@ def ended_words(one: EpisodeSummary) -> str:
         return ""
     compared, rule = Flag.BY_AGREEMENT.value in one.flags, rule_of(one.policy)
     if one.end_reason is EndReason.ACCEPTED and compared:
-        alone = one.turns == 2 and Flag.SELF_VERIFIED.value in one.flags
-        return f"the first was asked alone: {SURE_WORDS}" if alone else "two answered the same"
+        if Flag.SELF_VERIFIED.value not in one.flags:
+            return "two answered the same"
+        return f"the first was asked alone: {SURE_WORDS}" if one.turns == 2 else CHOSEN_WORDS
     if one.end_reason is EndReason.BUDGET and rule:
         return _ended_by(rule, one.turns)
     return END_WORDS[one.end_reason]
@@ -57,9 +58,9 @@ def drawn_words(episode: Episode, outlines: Sequence[TurnOutline]) -> str:
 
 
 def _ended_by(rule: str, turns: int) -> str:
-    if rule == "agree" or (rule == "sure" and turns > 1):
+    if rule == "agree" or (rule in UNLESS_SURE and turns > 1):
         return "everybody was asked"
-    if rule == "sure":
+    if rule in UNLESS_SURE:
         return f"the first was asked alone: {SURE_WORDS}"
     return {
         "frugal": "a reply was believed, or everybody was asked",
@@ -100,14 +101,16 @@ class Tally:
         return said
 
 
-def asked_words(outlines: Sequence[TurnOutline], index: int, order: Sequence[str]) -> str:
+def asked_words(outlines: Sequence[TurnOutline], index: int, order: Sequence[str], rule: str = "") -> str:
     """Why a rule asked the model of a turn, plain text. `order`: in which it asks models, empty where nobody knows."""
     one = outlines[index]
     model, before = one.model, list(dict.fromkeys(turn.model for turn in outlines[:index]))
     if model in before:
         if Flag.SELF_VERIFIED in one.flags and Flag.BY_AGREEMENT in one.flags:
-            return f"Nobody else was asked: {SURE_WORDS}. It stands by it, which costs nothing."
-        return "It had been asked before, which costs nothing: two of those asked gave the same answer."
+            why = f"Nobody else was asked: {SURE_WORDS}" if len(before) == 1 else "Its answer was chosen"
+            return f"{why}. It stands by it, which costs nothing."
+        why = "its answer was the likeliest" if rule == "probe" else "two of those asked gave the same answer"
+        return f"It had been asked before, which costs nothing: {why}."
     asked = "first" if not before else "next"
     if model not in order:
         return f"It was asked {asked}, number {len(before) + 1} in this rule's order for the question."

@@ -20,10 +20,10 @@ from core.episode import (
     Turn,
     Verdict,
 )
-from core.play.policies import rule_of
+from core.play.policies import UNLESS_SURE, rule_of
 from ui.presentation.comparison import enumerated
 from ui.presentation.rules import Same, own_answer, rule_story
-from ui.presentation.theme import ROLE_STYLES, SURE_WORDS, correct_mark, one_line, percent
+from ui.presentation.theme import CHOSEN_WORDS, ROLE_STYLES, SURE_WORDS, correct_mark, one_line, percent
 from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
@@ -146,15 +146,17 @@ def _ended_by_comparing(episode: Episode) -> str:
     """Why an episode ended whose answers were compared: by recorded models, or by a rule that does so; else empty."""
     rule, last = rule_of(episode.policy), episode.turns[-1]
     if episode.end_reason is EndReason.ACCEPTED and Flag.BY_AGREEMENT in last.flags:
-        return f"as {SURE_WORDS}" if Flag.SELF_VERIFIED in last.flags else "as two answered the same"
+        if Flag.SELF_VERIFIED not in last.flags:
+            return "as two answered the same"
+        return f"as {SURE_WORDS}" if len(episode.turns) == 2 else f"as {CHOSEN_WORDS}"
     if episode.end_reason is not EndReason.BUDGET or not rule:
         return ""
     asked = len({turn.decision.model for turn in episode.turns})
-    if rule == "sure" and asked == 1:
+    if rule in UNLESS_SURE and asked == 1:
         return f"as {SURE_WORDS}"
     if rule == "frugal":
         return "with the answer of the last one that was asked"
-    if rule in ("agree", "sure"):
+    if rule in ("agree", *UNLESS_SURE):
         alike = all(turn.decision.role is Role.WORKER for turn in episode.turns)
         answers = [own_answer(turn, episode.task) for turn in episode.turns]
         if alike and len({*answers} - {None}) < len(answers) - answers.count(None):

@@ -178,6 +178,8 @@ FLAG_WORDS: dict[Flag, str] = {
 }
 #: Of a verdict by comparing two recorded answers, both of one model.
 SURE_WORDS = "its own answer was sure enough"
+#: Of such a verdict after others had been asked.
+CHOSEN_WORDS = "of several answers one was chosen, and its model stood by it"
 
 
 def flag_words(flags: Collection[Flag]) -> list[str]:

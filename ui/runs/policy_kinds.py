@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
 from core.settings import Computing
-from ui.runs.taught import clones, routers, rules
+from ui.runs.taught import clones, probes, routers, rules
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -382,6 +382,12 @@ POLICIES: Mapping[str, PolicyKind] = {
             "the same, but only the first where a regression on the words of the question, and of the reply where it "
             "is recorded, is sure that it is right",
             partial(rules.agree, unless_sure=True),
+        ),
+        PolicyKind(
+            "probe[:N][:ORDER]",
+            "recorded models in order of strength until two agree or an answer is likely, by linear probes on the "
+            "encoder's state, else the likeliest; ORDER: family or price",
+            probes.probe,
         ),
         PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
         PolicyKind(

@@ -18,6 +18,7 @@ from core.errors import ConfigError
 from core.learning import play_all
 from core.outcomes.asking import (
     AgreementCascade,
+    ProbeCascade,
     groups_of,
     most_weight,
     sure_enough,
@@ -40,6 +41,7 @@ from core.outcomes.rules import (
     settings_of,
     strengths,
     strengths_by_family,
+    until_likely,
     until_sure,
     until_two_agree,
     weighted_vote,
@@ -194,7 +196,7 @@ def test_a_first_answer_that_is_enough_ends_it(tmp_path: Path) -> None:
             [again] = play_all([replace(begun, turns=whole.turns[:kept])], policy, pool, grade_many)
             assert again == whole
     without = [course(one) for one in played(WithoutRole(policy, V), table)]
-    assert without[0].startswith("aw bw"), "nobody verifies, so that another one is asked"
+    assert without[0] == "aw", "an answer that is enough stands without anybody who verifies it"
 
 
 def test_it_stops_early_where_that_takes_fewest_calls_and_loses_nothing(tmp_path: Path) -> None:
@@ -221,11 +223,34 @@ def test_it_stops_early_where_that_takes_fewest_calls_and_loses_nothing(tmp_path
     assert chosen(0.3, 0.9, 0.3, 0.3) == np.inf
 
 
+def test_the_likeliest_answer_is_taken_again_and_verified_for_nothing(tmp_path: Path) -> None:
+    """Ann says A and bob B: bob is likelier, or ann; in the last task she is likely enough at once."""
+    table = table_of(tmp_path, [["A", "B", "A", "A"]] * 3)
+    first, second, third = (task.question for task in table.tasks)
+    chances = {
+        (first, ("ann",)): {"ann": 0.4},
+        (first, ("ann", "bob")): {"ann": 0.3, "bob": 0.5},
+        (second, ("ann", "bob")): {"ann": 0.5, "bob": 0.3},
+        (third, ("ann",)): {"ann": 0.8},
+    }
+    policy = ProbeCascade(
+        "probe", MODELS, lambda _: MODELS, 2, lambda question, said: chances.get((question, said), {}), 0.8
+    )
+    episodes = played(policy, table)
+    assert [course(one) for one in episodes] == ["aw bv bw' bv'", "aw bv av'", "aw av'"]
+    assert [one.answer for one in episodes] == ["B", "A", "A"]
+    assert came_to(episodes)[1] == [2, 2, 1]
+    without = played(WithoutRole(policy, V), table)
+    assert [course(one) for one in without] == ["aw bw", "aw bw aw'", "aw"]
+    assert [one.answer for one in without] == ["B", "A", "A"]
+
+
 def test_without_verifiers_everybody_only_works(tmp_path: Path) -> None:
     table = table_of(tmp_path)
-    without = WithoutRole(agree(table), V)
-    roles = {turn.decision.role for one in played(without, table) for turn in one.turns}
-    assert roles == {W}
+    for policy in (agree(table), ProbeCascade("probe", MODELS, lambda _: MODELS, 3, lambda q, s: {}, 1)):
+        without = WithoutRole(policy, V)
+        roles = {turn.decision.role for one in played(without, table) for turn in one.turns}
+        assert roles == {W}
 
 
 def test_a_ballot_is_one_turn_for_each_model_and_the_answer_so_far_stands(tmp_path: Path) -> None:
@@ -340,6 +365,16 @@ def test_what_is_reckoned_of_a_rule_is_what_its_episodes_come_to(tmp_path: Path)
         (AgreementCascade("sure", MODELS, lambda _: order, same, 4, "", enough), stops),
         (Ballot("sure", MODELS, lambda _: order, two_agree(same, enough), 4), stops),
     ]
+    steps = np.random.default_rng(4).uniform(size=(3, *known.right.shape))
+    places = {task.question: place for place, task in enumerate(table.tasks)}
+
+    def likely(question: str, said: tuple[str, ...]) -> dict[str, float]:
+        return dict(zip(MODELS, steps[len(said) - 1, places[question]].tolist(), strict=True))
+
+    for most in (2, 3):
+        for sure in (0.6, 0.9, np.inf):
+            probed = ProbeCascade("probe", MODELS, lambda _: order, most, likely, sure)
+            rules.append((probed, until_likely(known, slots, [*steps[:most]], sure)))
     for policy, came in rules:
         right, calls = came_to(played(policy, table))
         assert came.right.tolist() == right

@@ -227,6 +227,8 @@ def test_models_are_asked_in_the_order_of_their_prices(world: Sums) -> None:
         ("weighted-vote:subject", "'subject' says nothing of weighted-vote: give how many vote, or family"),
         ("bayes:2", "'2' is no chance: give a number between 0 and 1"),
         ("bayes:sure", "'sure' is no chance"),
+        ("probe:random", "'random' says nothing of probe: give how many are asked, family or price."),
+        ("probe:9", "probe cannot ask 9 models: give from 2 to 4"),
         ("frugal:3", "Policy 'frugal' takes nothing behind a colon"),
     ],
 )
@@ -237,9 +239,11 @@ def test_what_no_rule_can_be_called_is_one_sentence(store: Store, name: str, wor
 
 def test_a_rule_learns_from_both_kinds_of_tasks_and_reads_as_its_router_does() -> None:
     models = ("ann", "bob")
-    found = {name: pupil_of(name, models) for name in ("agree", "vote:2", "bayes:0.9", "agree:logistic")}
+    found = {
+        name: pupil_of(name, models) for name in ("agree", "vote:2", "bayes:0.9", "agree:logistic", "probe")
+    }
     assert all(one is not None and one.learns_from == ("questions", "validation") for one in found.values())
-    assert [one is not None and one.reads for one in found.values()] == [False, False, False, True]
+    assert [one is not None and one.reads for one in found.values()] == [False, False, False, True, True]
 
 
 def test_a_head_is_cloned_from_a_rule_that_recorded_models_play(recorded: Sums) -> None:
@@ -261,6 +265,23 @@ def test_a_head_is_cloned_from_a_rule_that_recorded_models_play(recorded: Sums) 
     assert [row["accuracy"] for row in again.values()] == [clone["accuracy"]]
     assert single["accuracy"] < clone["accuracy"]
     assert labels["turns_mean"] >= 1
+
+
+def test_probes_read_which_answer_is_right_and_teach_it(recorded: Sums) -> None:
+    """Here a right answer is always A, which stands in the reply; three models ask for one in this order."""
+    names = ("agree", "probe", "cloned:probe")
+    rows = rows_of(
+        recorded, "--encoder", "pocket", "--argmax", *(word for name in names for word in ("--policy", name))
+    )
+    agree, probe, clone = rows.values()
+    assert probe["accuracy"] > agree["accuracy"] + 0.05
+    assert probe["calls_mean"] < agree["calls_mean"]
+    assert clone["accuracy"] > agree["accuracy"]
+    told = recorded.done(
+        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "probe:2", "--n", 5
+    ).err
+    assert "probe:2 asks at most 2 models, until two agree or an answer has the chance 0." in told
+    assert "(the best of 9 settings on " in told
 
 
 def test_an_evolution_begins_with_a_head_that_a_rule_taught(recorded: Sums) -> None:

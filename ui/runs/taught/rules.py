@@ -161,13 +161,13 @@ def _agree(
 
     lessons, models = school.lessons, policies.models
     tried = settings_of(agreement, len(models), order == "family", most)
-    score = _scorer(policies, order, school)
+    score = scorer_of(policies, order, school)
     n, drawn = school.chosen(agreement, score, tried)
     found = school.scores(score, drawn)
     orders_of_tasks = order_by(found)
-    by_question = _named(lessons.tasks, models, orders_of_tasks)
+    by_question = named(lessons.tasks, models, orders_of_tasks)
     reckoned = school.scores(school.strengths, np.inf) if order == "price" else found
-    strengths = _by_model(lessons.tasks, models, reckoned)
+    strengths = by_model(lessons.tasks, models, reckoned)
     asks = f"asks at most {several(n, 'model')}, until two agree"
     if n == 2:
         asks = "asks 2 models, and the first answer stands whether they agree or not"
@@ -269,7 +269,7 @@ def _first_of(known: Known, order: Places) -> set[int]:
 _Scorer = Callable[["Known", "Sequence[Task]", "Sequence[Task]", float], "Numbers"]
 
 
-def _scorer(policies: Policies, order: str, school: School) -> _Scorer:
+def scorer_of(policies: Policies, order: str, school: School) -> _Scorer:
     """How high a model stands for each of the tasks that are asked, by what is known of others."""
     import numpy as np
 
@@ -327,14 +327,14 @@ def _vote(name: str, voters: int | None, by: str, weighted: bool, school: School
     n, drawn = school.chosen(play, school.strengths, settings)
     found = school.scores(school.strengths, drawn)
     weigh: Callable[[Numbers], Numbers] = log_odds if weighted else np.ones_like
-    orders = _named(lessons.tasks, models, order_by(found))
-    tally = most_weight(school.same, _by_model(lessons.tasks, models, weigh(found)))
+    orders = named(lessons.tasks, models, order_by(found))
+    tally = most_weight(school.same, by_model(lessons.tasks, models, weigh(found)))
     told = f"{name} asks {n} models{_tell_trials(settings, school)}"
-    strengths = _by_model(lessons.tasks, models, found)
+    strengths = by_model(lessons.tasks, models, found)
     return Ballot(name, models, orders.__getitem__, tally, n, told, strengths)
 
 
-def _named(
+def named(
     tasks: Sequence[Task], models: Sequence[str], orders: NDArray[np.int64]
 ) -> Mapping[str, tuple[str, ...]]:
     return {
@@ -342,7 +342,7 @@ def _named(
     }
 
 
-def _by_model(tasks: Sequence[Task], models: Sequence[str], numbers: Numbers) -> Numbered:
+def by_model(tasks: Sequence[Task], models: Sequence[str], numbers: Numbers) -> Numbered:
     """Of numbers [tasks, models] those of a question, by model."""
     found = {
         task.question: dict(zip(models, row, strict=True))

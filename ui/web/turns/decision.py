@@ -97,7 +97,7 @@ def rule_panel(recording: Recording, index: int, decision: Decision, by: str | N
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
     if rule and decision.origin == "policy":
-        why = asked_words(recording.outlines, index, [name for name, _ in order])
+        why = asked_words(recording.outlines, index, [name for name, _ in order], rule)
         st.markdown(f"**{label(pair_words(decision.role, decision.model), 60)}**: {label(why, 300)}")
     else:
         st.markdown(choice_markdown(decision, recording.models))
