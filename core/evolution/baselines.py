@@ -357,7 +357,9 @@ def cloned_from_policy(
         raise ConfigError(
             f"No episode of the teacher '{teacher.id}' came to its end: there is nothing to learn."
         )
-    return (yield from _cloned(template, encoder, ended, "turns of the teacher read", "cloned"))
+    return (
+        yield from _cloned(template, encoder, ended, "turns of the teacher read", "cloned", by_number=True)
+    )
 
 
 def check_teachable(template: Checkpoint) -> None:
@@ -375,15 +377,27 @@ def _cloned(
     what: str,
     kind: str,
     ridge: float | None = None,
+    *,
+    by_number: bool = False,
 ) -> Generator[Reading, None, Checkpoint]:
     """The template with the head that says most about the turns of what is `taught`: a question, how much its episodes
-    count in all, and the episodes."""
+    count in all, and the episodes. `by_number`: each number of the states is scaled by its own spread, as in those of
+    large models a few dwarf the others."""
     lessons = yield from _lessons(template, encoder, taught, what)
+    spread = _spread(lessons.states) if by_number else np.ones(lessons.states.shape[1])
+    lessons = replace(lessons, states=lessons.states / spread)
     everything, n_models = np.ones(len(lessons.weights), bool), len(template.models)
     head = _both(lessons, n_models, everything, _ridge(lessons, n_models) if ridge is None else ridge)
     vector = np.array(template.vector, float)
-    vector[template.svf_size :] = head.ravel()
+    vector[template.svf_size :] = (head / spread).ravel()
     return template.with_vector(vector, kind=kind)
+
+
+def _spread(states: Vector) -> Vector:
+    """The standard deviation of each number of the states; of one that hardly changes, a small share of the others'. It
+    is then large everywhere, and stands for the constant that heads do not have."""
+    spread: Vector = states.std(axis=0)
+    return np.maximum(spread, 1e-3 * float(spread.mean()) or 1.0)
 
 
 def _lessons(

@@ -10,7 +10,15 @@ import typer
 from core.errors import ConfigError, TaskError
 from ui.cli.analysis import How, PartOption
 from ui.cli.console import percent, print_json, print_table, progress, say, tell
-from ui.cli.options import JsonOption, opened_store, with_options
+from ui.cli.options import (
+    DeviceOption,
+    DtypeOption,
+    EncoderOption,
+    JsonOption,
+    StoreOption,
+    opened_store,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from core.outcomes.table import OutcomeTable
@@ -319,6 +327,87 @@ def _case(table: OutcomeTable, place: int) -> dict[str, Any]:
         "marked": bool(columns["marked"][place]),
         "reply": texts["reply"][place].as_py(),
     }
+
+
+@app.command()
+@with_options()
+def play(
+    *,
+    name: Annotated[str, typer.Argument(help="A name of trinity outcomes list.")],
+    policy: Annotated[
+        list[str],
+        typer.Option("--policy", metavar="NAME", help="As in trinity run; may be given several times."),
+    ],
+    against: Annotated[
+        str, typer.Option("--against", help="The policy that the others are put against; else the first.")
+    ] = "",
+    folds: Annotated[
+        str, typer.Option("--folds", help="Which of the five folds, as in 0,1,2.")
+    ] = "0,1,2,3,4",
+    split: Annotated[str, typer.Option(help="Whose questions are played: test or validation.")] = "test",
+    turns: Annotated[int, typer.Option(min=1, max=20, help="A coordinator's turns.")] = 5,
+    argmax: Annotated[
+        bool,
+        typer.Option("--argmax/--sampled", help="A coordinator's likeliest choice, or one that is drawn."),
+    ] = True,
+    encoder: EncoderOption = None,
+    device: DeviceOption = None,
+    dtype: DtypeOption = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play policies on every fold of a table: each is chosen, or taught, on a fold's evolve and validation questions,
+    and plays its test questions. No episode is stored, which trinity run does; heads that are taught are kept.
+
+    [dim]$[/] trinity outcomes play mmlu-pro --policy agree:family --policy vote:1 --policy sure:family
+    """
+    from dataclasses import asdict
+
+    from core.outcomes.table import load_table
+    from ui.runs import wiring
+    from ui.runs.paper.folds import Conditions, play_folds, rows_of
+
+    if split not in ("test", "validation"):
+        raise ConfigError(f"--split cannot be '{split}': choose test or validation.")
+    chosen = [int(one) if one.strip().isdecimal() else -1 for one in folds.split(",")]
+    table, settings = (
+        load_table(name, wiring.data_folder()),
+        wiring.settings(encoder=encoder, device=device, dtype=dtype),
+    )
+    reader = settings.encoder or "pocket"
+    how = Conditions(reader, settings.computing, turns, argmax=argmax, split=split)
+    with opened_store(store) as opened, progress() as bar:
+        line = bar.add_task("policies", total=len(policy) * len(chosen), note="")
+        played = []
+        for one in play_folds(opened, table, policy, chosen, how):
+            played.append(one)
+            bar.update(line, advance=1)
+    rows = rows_of(played, against or policy[0])
+    if as_json:
+        facts = {"table": table.card.known_as, "folds": chosen, "split": split, "encoder": reader}
+        print_json({**facts, "against": against or policy[0], "rows": [asdict(row) for row in rows]})
+        return
+    print_table(
+        ["policy", ">solved", ">95 %", ">calls", ">tokens", f">less {against or policy[0]}", ">95 %"],
+        [
+            (
+                row.policy,
+                percent(row.solved.mean),
+                f"{percent(row.solved.low)} to {percent(row.solved.high)}",
+                f"{row.calls:.2f}",
+                f"{row.tokens:,.0f}",
+                *(
+                    ("-", "-")
+                    if row.less is None
+                    else (
+                        f"{100 * row.less.mean:+.2f}",
+                        f"{100 * row.less.low:+.2f} to {100 * row.less.high:+.2f}",
+                    )
+                ),
+            )
+            for row in rows
+        ],
+    )
 
 
 @app.command()

@@ -304,3 +304,29 @@ def test_an_evolution_begins_with_a_head_that_a_rule_taught(recorded: Sums) -> N
         ("nobody", "no policy or checkpoint 'nobody'"),
     ):
         assert why in recorded.refused("evolve", *of, *small, "--labels", 5, "--teacher", teacher)
+
+
+def test_policies_on_every_fold_come_to_what_a_run_of_each_fold_does(recorded: Sums) -> None:
+    names = ("vote:1", "agree:family", "cloned:agree:family")
+    asked = [word for name in names for word in ("--policy", name)]
+    of = ("--encoder", "pocket", "--argmax")
+    found = recorded.done("outcomes", "play", "small", *asked, *of, "--folds", "0,1", "--json").json
+    rows = {row["policy"]: row for row in found["rows"]}
+    assert (found["against"], [*rows]) == ("vote:1", [*names])
+    for fold in (0, 1):
+        plays = ("run", "--pool", "outcomes:small", "--tasks", f"outcomes:small@{fold}", "--json", *of, *asked)
+        for name, row in zip(names, recorded.done(*plays).json, strict=True):
+            assert rows[name]["by_fold"][str(fold)] == row["accuracy"], (name, fold)
+    less = rows["agree:family"]["less"]
+    assert rows["vote:1"]["less"] is None
+    assert less["low"] < less["mean"] < less["high"]
+    assert less["mean"] == pytest.approx(rows["agree:family"]["solved"]["mean"] - rows["vote:1"]["solved"]["mean"])
+    assert rows["agree:family"]["tasks"] < 2 * N * 0.35, "a question of two folds counts once"
+    table = recorded.done("outcomes", "play", "small", "--policy", "vote:1", "--folds", "0").out
+    assert "vote:1" in table
+    assert "There is no fold 7: give numbers from 0 to 4." in recorded.refused(
+        "outcomes", "play", "small", "--policy", "vote:1", "--folds", "7"
+    )
+    assert "'agree' was not played: name it by --policy as well." in recorded.refused(
+        "outcomes", "play", "small", "--policy", "vote:1", "--folds", "0", "--against", "agree"
+    )

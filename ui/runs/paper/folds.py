@@ -1,0 +1,164 @@
+"""Policies on every fold of recorded models: each is chosen, or taught, on a fold's evolve and validation tasks and
+plays its test tasks. No episode is stored."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
+from core.episode import Flag, Role, Status
+from core.errors import ConfigError
+from core.evolution.baselines import Arena
+from core.evolution.cycles import ChosenCycle
+from core.outcomes.pool import RecordedPool, recorded_grading
+from core.outcomes.table import OutcomeTable
+from core.play.policies import SINGLE, Cycle, Pupil
+from core.settings import Computing
+from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
+from storage.store import Store
+from ui.runs.policies import Policies
+from ui.runs.policy_kinds import Lessons
+
+#: So many folds cut a table's tasks into evolve, validation and test.
+FOLDS = 5
+#: A recorded model says the same each time: once is enough, and its own check costs nothing.
+_ALONE: Cycle = (Role.WORKER, Role.VERIFIER)
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A policy on one fold, of each task: whether it was solved (NaN: nobody could be asked), the calls that were paid,
+    and their tokens, sent and written."""
+
+    policy: str
+    fold: int
+    tasks: Sequence[str]
+    right: Sequence[float]
+    calls: Sequence[int]
+    tokens: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FoldsRow:
+    """A policy on all folds. Intervals are over tasks, as one may stand in several folds; `less`: its accuracy less
+    that of another, on the same tasks of the same folds."""
+
+    policy: str
+    tasks: int
+    solved: Mean
+    by_fold: dict[int, float]
+    calls: float
+    tokens: float
+    less: Mean | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """How policies are played on folds: with what a coordinator reads (`encoder`, `computing`), how many turns it has,
+    and whether it takes the likeliest choice or draws one."""
+
+    encoder: str
+    computing: Computing
+    turns: int = 5
+    argmax: bool = True
+    split: str = "test"
+
+
+def play_folds(
+    store: Store, table: OutcomeTable, names: Sequence[str], folds: Sequence[int], how: Conditions
+) -> Iterator[Played]:
+    """Each policy on each fold, fold by fold; coordinators that are taught for it are kept as checkpoints of the store.
+    ConfigError for a policy or a fold that cannot be played."""
+    if wrong := [fold for fold in folds if not 0 <= fold < FOLDS]:
+        raise ConfigError(f"There is no fold {wrong[0]}: give numbers from 0 to {FOLDS - 1}.")
+    pool = RecordedPool(table)
+    models = tuple(spec.name for spec in pool.specs)
+    alone = {model: ChosenCycle(_ALONE, math.nan) for model in models}
+    policies = Policies(
+        store,
+        models,
+        argmax=how.argmax,
+        encoder=how.encoder,
+        computing=how.computing,
+        cycles={f"{SINGLE}{model}": _ALONE for model in models},
+    )
+    for fold in folds:
+        parts = {
+            part: load_tasks(f"outcomes:{table.card.name}@{fold}", part, None, 0)
+            for part in ("evolve", "validation", how.split)
+        }
+        arena = Arena(pool, recorded_grading(table, grade_many), how.turns, fold)
+        lessons = Lessons(
+            store,
+            arena,
+            alone,
+            parts["validation"],
+            parts["evolve"],
+            parts[how.split],
+            how.encoder,
+            how.computing,
+        )
+        for name in names:
+            policy = policies.resolve(name, may_learn=True)
+            policy = policy.teach(lessons) if isinstance(policy, Pupil) else policy
+            episodes = arena.play(policy, parts[how.split])
+            paid = [[turn for turn in one.turns if Flag.REUSED not in turn.flags] for one in episodes]
+            yield Played(
+                name,
+                fold,
+                [one.task.id for one in episodes],
+                [float(bool(one.correct)) if one.status is Status.FINISHED else math.nan for one in episodes],
+                [*map(len, paid)],
+                [sum(t.reply.usage.tokens_in + t.reply.usage.tokens_out for t in turns) for turns in paid],
+            )
+
+
+def rows_of(played: Sequence[Played], against: str) -> list[FoldsRow]:
+    """A row for each policy, put against one of them."""
+    by_policy: dict[str, list[Played]] = {}
+    for one in played:
+        by_policy.setdefault(one.policy, []).append(one)
+    if against not in by_policy:
+        raise ConfigError(f"'{against}' was not played: name it by --policy as well.")
+    rows = {name: _row(name, own) for name, own in by_policy.items()}
+    reference = _outcomes(by_policy[against])
+    return [
+        row if name == against else replace(row, less=_less(_outcomes(by_policy[name]), reference))
+        for name, row in rows.items()
+    ]
+
+
+def _by_task(outcomes: Mapping[tuple[int, str], float]) -> list[float]:
+    """The mean of each task over the folds that it stands in."""
+    found: dict[str, list[float]] = {}
+    for (_, task), value in outcomes.items():
+        found.setdefault(task, []).append(value)
+    return [sum(values) / len(values) for values in found.values()]
+
+
+def _outcomes(played: Sequence[Played]) -> dict[tuple[int, str], float]:
+    return {
+        (one.fold, task): right
+        for one in played
+        for task, right in zip(one.tasks, one.right, strict=True)
+        if not math.isnan(right)
+    }
+
+
+def _row(name: str, played: Sequence[Played]) -> FoldsRow:
+    outcomes = _outcomes(played)
+    shares = _by_task(outcomes)
+    solved = Mean(*share_over_tasks(shares, [1] * len(shares), len(outcomes)))
+    own = {one.fold: [right for (fold, _), right in outcomes.items() if fold == one.fold] for one in played}
+    by_fold = {fold: sum(rights) / len(rights) for fold, rights in own.items() if rights}
+    n = max(1, sum(len(one.tasks) for one in played))
+    calls, tokens = sum(sum(one.calls) for one in played) / n, sum(sum(one.tokens) for one in played) / n
+    return FoldsRow(name, len(shares), solved, by_fold, calls, tokens)
+
+
+def _less(one: dict[tuple[int, str], float], other: dict[tuple[int, str], float]) -> Mean:
+    values = _by_task({key: one[key] - other[key] for key in one if key in other})
+    return Mean(*difference_over_tasks(values, [1] * len(values)))
