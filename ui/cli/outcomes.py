@@ -361,11 +361,11 @@ def play(
 
     [dim]$[/] trinity outcomes play mmlu-pro --policy agree:family --policy vote:1 --policy sure:family
     """
-    from dataclasses import asdict
+    from datetime import date
 
     from core.outcomes.table import load_table
     from ui.runs import wiring
-    from ui.runs.paper.folds import Conditions, play_folds, rows_of
+    from ui.runs.paper.folds import Conditions, FoldsTable, play_folds, rows_of
 
     if split not in ("test", "validation"):
         raise ConfigError(f"--split cannot be '{split}': choose test or validation.")
@@ -382,13 +382,26 @@ def play(
         for one in play_folds(opened, table, policy, chosen, how):
             played.append(one)
             bar.update(line, advance=1)
-    rows = rows_of(played, against or policy[0])
+    card, rows, reference = table.card, rows_of(played, against or policy[0]), against or policy[0]
     if as_json:
-        facts = {"table": table.card.known_as, "folds": chosen, "split": split, "encoder": reader}
-        print_json({**facts, "against": against or policy[0], "rows": [asdict(row) for row in rows]})
+        print_json(
+            FoldsTable(
+                name=card.name,
+                table=card.known_as,
+                source=card.source,
+                licence=card.licence,
+                models=len(card.models),
+                measured=str(date.today()),
+                encoder=Path(reader).name,
+                folds=chosen,
+                split=split,
+                against=reference,
+                rows=rows,
+            )
+        )
         return
     print_table(
-        ["policy", ">solved", ">95 %", ">calls", ">tokens", f">less {against or policy[0]}", ">95 %"],
+        ["policy", ">solved", ">95 %", ">calls", ">tokens", f">less {reference}", ">95 %"],
         [
             (
                 row.policy,

@@ -314,13 +314,24 @@ def test_policies_on_every_fold_come_to_what_a_run_of_each_fold_does(recorded: S
     rows = {row["policy"]: row for row in found["rows"]}
     assert (found["against"], [*rows]) == ("vote:1", [*names])
     for fold in (0, 1):
-        plays = ("run", "--pool", "outcomes:small", "--tasks", f"outcomes:small@{fold}", "--json", *of, *asked)
+        plays = (
+            "run",
+            "--pool",
+            "outcomes:small",
+            "--tasks",
+            f"outcomes:small@{fold}",
+            "--json",
+            *of,
+            *asked,
+        )
         for name, row in zip(names, recorded.done(*plays).json, strict=True):
             assert rows[name]["by_fold"][str(fold)] == row["accuracy"], (name, fold)
     less = rows["agree:family"]["less"]
     assert rows["vote:1"]["less"] is None
     assert less["low"] < less["mean"] < less["high"]
-    assert less["mean"] == pytest.approx(rows["agree:family"]["solved"]["mean"] - rows["vote:1"]["solved"]["mean"])
+    assert less["mean"] == pytest.approx(
+        rows["agree:family"]["solved"]["mean"] - rows["vote:1"]["solved"]["mean"]
+    )
     assert rows["agree:family"]["tasks"] < 2 * N * 0.35, "a question of two folds counts once"
     table = recorded.done("outcomes", "play", "small", "--policy", "vote:1", "--folds", "0").out
     assert "vote:1" in table

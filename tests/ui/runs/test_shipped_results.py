@@ -6,10 +6,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from core.analysis.metrics import Mean
 from core.errors import ConfigError
+from core.tasks.sets import FOLDS
 from storage.store import Store
 from tests.ui.pages import opened, shown
 from tests.ui.runs.test_reproduction import plain
@@ -17,6 +19,8 @@ from ui.answers.blocks import Grid
 from ui.answers.results import Measured, answers_of, came_with_the_program
 from ui.presentation.words import share_words
 from ui.runs import wiring
+from ui.runs.paper.folds import NAME as RECORDED
+from ui.runs.paper.folds import shipped_folds
 from ui.runs.paper.results import NAME, Differences, file_of, on_fewer_seeds, read, seeds_words, shipped
 from ui.runs.paper.tables import COUNTED, SUBJECTS, TABLES, RowResult
 from ui.runs.wiring import SAMPLE_RUNS
@@ -220,3 +224,32 @@ def test_readme_says_what_holds_of_the_shipped_differences(whole: Differences) -
 
 def whole_names(whole: Differences) -> list[str]:
     return [row for row, reference, _ in whole.ps if row.startswith("workflow:")]
+
+
+@pytest.mark.integration
+def test_rows_of_recorded_models_come_with_the_program(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = shipped_folds()
+    assert tables, "real models are shown beside the pocket's"
+    page = opened("results")
+    for table in tables:
+        [reference] = [row for row in table.rows if row.less is None]
+        assert reference.policy == table.against
+        assert table.folds == [*range(FOLDS)]
+        for row in table.rows:
+            assert 0 < row.solved.low < row.solved.mean < row.solved.high < 1
+            # Each fold has nearly as many questions.
+            assert row.solved.mean == pytest.approx(np.mean([*row.by_fold.values()]), abs=0.005)
+            if row.less is not None:
+                assert row.less.low < row.less.mean < row.less.high
+                assert row.less.mean == pytest.approx(row.solved.mean - reference.solved.mean, abs=0.005)
+        assert f"({table.name})?" in shown(page)
+        assert share_words(reference.solved.mean, (reference.solved.low, reference.solved.high)) in plain(
+            page
+        )
+    (tmp_path / RECORDED).write_text("[{}]")
+    monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
+    with pytest.raises(ConfigError, match=r"recorded\.json cannot be read \(.+\): install the program again"):
+        shipped_folds()
+    assert "recorded.json cannot be read" in opened("results").error[0].value

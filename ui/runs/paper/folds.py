@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from pydantic import TypeAdapter, ValidationError
+
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.episode import Flag, Role, Status
 from core.errors import ConfigError
@@ -17,13 +19,14 @@ from core.outcomes.table import OutcomeTable
 from core.play.policies import SINGLE, Cycle, Pupil
 from core.settings import Computing
 from core.tasks.graders import grade_many
-from core.tasks.sets import load_tasks
+from core.tasks.sets import FOLDS, load_tasks
 from storage.store import Store
+from ui.runs import wiring
 from ui.runs.policies import Policies
 from ui.runs.policy_kinds import Lessons
 
-#: So many folds cut a table's tasks into evolve, validation and test.
-FOLDS = 5
+#: The file of those that came with the program.
+NAME = "recorded.json"
 #: A recorded model says the same each time: once is enough, and its own check costs nothing.
 _ALONE: Cycle = (Role.WORKER, Role.VERIFIER)
 
@@ -65,6 +68,38 @@ class Conditions:
     turns: int = 5
     argmax: bool = True
     split: str = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldsTable:
+    """Rows as they were measured elsewhere: of which outcome table (`name`, and `table` with its edition), of so many
+    `models`, on which day, and by what a coordinator read. `note`: what has to be known of them besides."""
+
+    name: str
+    table: str
+    source: str
+    licence: str
+    models: int
+    measured: str
+    encoder: str
+    folds: list[int]
+    split: str
+    against: str
+    rows: list[FoldsRow]
+    note: str = ""
+
+
+def shipped_folds() -> list[FoldsTable]:
+    """The tables that came with the program. ConfigError for a damaged file."""
+    path = wiring.SAMPLE_RUNS / NAME
+    if not path.is_file():
+        return []
+    try:
+        return TypeAdapter(list[FoldsTable]).validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise ConfigError(
+            f"The results in {path} cannot be read ({str(error).splitlines()[0]}): install the program again."
+        ) from error
 
 
 def play_folds(

@@ -9,6 +9,8 @@ import streamlit as st
 
 from core.errors import ConfigError
 from storage.store import Store
+from ui.answers.blocks import Answer
+from ui.answers.outcomes import folds
 from ui.answers.results import Measured, answers_of, came_with_the_program, needs, played_here
 from ui.export.page import analysis_page
 from ui.presentation.theme import label, one_line
@@ -33,13 +35,21 @@ def show() -> None:
     except ConfigError as error:
         st.error(label(str(error), 500), icon=":material/error:")
         measured = Measured(table, why="Nothing of this table can be shown: play it.")
-    answers = answers_of(measured)
+    answers = [*answers_of(measured), *_on_recorded_models()]
     for one in answers:
         draw(one, "results")
     draw_measured(answers, "results")
     saved = partial(analysis_page, "Results", {}, {table.title: answers})
     name = f"trinity-results-{table.id}.html"
     download("Save as a web page", saved, name, "text/html", key="results_save", type="tertiary")
+
+
+def _on_recorded_models() -> list[Answer]:
+    try:
+        return folds.came_with_the_program()
+    except ConfigError as error:
+        st.error(label(str(error), 500), icon=":material/error:")
+        return []
 
 
 def _choose_table() -> str:

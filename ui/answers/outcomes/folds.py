@@ -1,0 +1,77 @@
+"""What policies came to on recorded models over all folds, as it was measured elsewhere and came with the program."""
+
+from __future__ import annotations
+
+from ui.answers.blocks import Answer, Block, Code, Column, Estimate, Estimates, Line, Mark, Table
+from ui.presentation.comparison import difference_words
+from ui.presentation.words import share_words
+from ui.runs.paper.folds import FoldsRow, FoldsTable, shipped_folds
+
+
+def came_with_the_program() -> list[Answer]:
+    """A table each. ConfigError for a damaged file."""
+    return [_answer(one) for one in shipped_folds()]
+
+
+def _answer(one: FoldsTable) -> Answer:
+    others = [row for row in one.rows if row.less is not None]
+    best = max(others, key=lambda row: row.solved.mean)
+    reference = next(row for row in one.rows if row.policy == one.against)
+    return Answer(
+        f"recorded_{one.name}",
+        f"Does coordinating pay on {one.models} recorded real models ({one.name})?",
+        f"Shipped with the program, measured on {one.measured}, not on this machine. {one.against}: "
+        f"{_solved(reference)} of {reference.tasks:,} test questions with {reference.calls:.2f} calls each. Best of "
+        f"the others: {best.policy}, {_solved(best)} with {best.calls:.2f} calls; {_less(best)} points on the same "
+        "questions.",
+        [_picture(one), _table(one)],
+        _beside(one),
+    )
+
+
+def _solved(row: FoldsRow) -> str:
+    return share_words(row.solved.mean, (row.solved.low, row.solved.high))
+
+
+def _less(row: FoldsRow) -> str:
+    return "" if row.less is None else difference_words(row.less.mean, (row.less.low, row.less.high))
+
+
+def _picture(one: FoldsTable) -> Block:
+    lines = [
+        Line(row.policy, Estimate.of(row.solved), plain=row.less is not None, mark=Mark()) for row in one.rows
+    ]
+    return Estimates(lines, "share of test questions solved, over questions", zoomed=True)
+
+
+def _table(one: FoldsTable) -> Table:
+    return Table.of(
+        one.rows,
+        Column("policy", "Policy", get=lambda row: row.policy),
+        Column("solved", "Solved", "estimate", lambda row: Estimate.of(row.solved)),
+        Column("calls", "Calls a question", "number", lambda row: row.calls, places=2),
+        Column("tokens", "Tokens a question", "count", lambda row: round(row.tokens) or None),
+        Column(
+            "less",
+            f"Less {one.against}",
+            "difference",
+            lambda row: None if row.less is None else Estimate.of(row.less),
+        ),
+        Column("by_fold", "", "data", lambda row: row.by_fold),
+        title=f"{one.name}: {len(one.folds)} folds",
+    )
+
+
+def _beside(one: FoldsTable) -> list[Block]:
+    policies = " ".join(f"--policy {row.policy}" for row in one.rows)
+    return [
+        f"Table {one.table} ({one.source}, {one.licence}). {one.encoder} read for probes and heads. Each policy is "
+        "chosen, or taught, on the evolve and validation questions of a fold and plays its test questions; a question "
+        "that stands in two folds counts once. A call is one that has to be paid: a model's second reply to a "
+        "question is its first.",
+        *([one.note] if one.note else []),
+        Code(
+            f"trinity outcomes play {one.name} --against {one.against} --encoder {one.encoder} {policies}",
+            "To play it with this table on your machine:",
+        ),
+    ]
