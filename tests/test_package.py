@@ -28,6 +28,7 @@ NEEDED = {
     "ui/assets/replay.png",
     "ui/CHANGELOG.md",
     "sample_runs/results.json",
+    "sample_runs/recorded.json",
     "sample_runs/pocket.jsonl.gz",
     *(f"{floor}/py.typed" for floor in ("core", "storage", "ui")),
     *(f"core/pocket/weights/{name}/model.safetensors" for name in (*MODELS, "encoder")),

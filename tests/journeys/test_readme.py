@@ -15,6 +15,7 @@ from tests.browsing import PATIENCE_S, environment, serving
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import team
 from tests.zygote import forked
+from ui.runs.paper.folds import shipped_folds
 from ui.runs.paper.results import NAME, read
 from ui.runs.wiring import SAMPLE_RUNS
 
@@ -106,6 +107,12 @@ def test_the_figures_are_those_of_the_results_that_ship() -> None:
             ends = [row.value, *row.against.values()]
             values = [value for one in ends for value in (one.mean, one.low, one.high) if value is not None]
             values += [*(row.by_seed or {}).values()]
+            known |= {f"{abs(100 * value):.{digits}f}" for value in values for digits in (0, 1)}
+    for of_table in shipped_folds():
+        for one in of_table.rows:
+            values = [
+                end for mean in (one.solved, one.less) if mean for end in (mean.mean, mean.low, mean.high)
+            ]
             known |= {f"{abs(100 * value):.{digits}f}" for value in values for digits in (0, 1)}
     figures = re.findall(
         r"(?<![\w.,])\d+(?:\.\d)?(?=,(?!\d)|[\]%]| %| points| ahead)", re.sub(r"95 % interval", "", section)

@@ -277,11 +277,10 @@ def test_probes_read_which_answer_is_right_and_teach_it(recorded: Sums) -> None:
     assert probe["accuracy"] > agree["accuracy"] + 0.05
     assert probe["calls_mean"] < agree["calls_mean"]
     assert clone["accuracy"] > agree["accuracy"]
-    told = recorded.done(
-        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "probe:2", "--n", 5
-    ).err
+    plays = ("run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--encoder", "pocket", "--n", 5)
+    told = recorded.done(*plays, "--policy", "probe:2").err
     assert "probe:2 asks at most 2 models, until two agree or an answer has the chance 0." in told
-    assert "(the best of 9 settings on " in told
+    assert "(the best of 10 settings on " in told
 
 
 def test_an_evolution_begins_with_a_head_that_a_rule_taught(recorded: Sums) -> None:

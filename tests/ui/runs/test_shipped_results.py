@@ -252,4 +252,4 @@ def test_rows_of_recorded_models_come_with_the_program(
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
     with pytest.raises(ConfigError, match=r"recorded\.json cannot be read \(.+\): install the program again"):
         shipped_folds()
-    assert "recorded.json cannot be read" in opened("results").error[0].value
+    assert any("install the program again" in one.value for one in opened("results").error)

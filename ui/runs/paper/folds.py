@@ -6,24 +6,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.episode import Flag, Role, Status
 from core.errors import ConfigError
-from core.evolution.baselines import Arena
-from core.evolution.cycles import ChosenCycle
-from core.outcomes.pool import RecordedPool, recorded_grading
-from core.outcomes.table import OutcomeTable
 from core.play.policies import SINGLE, Cycle, Pupil
 from core.settings import Computing
-from core.tasks.graders import grade_many
 from core.tasks.sets import FOLDS, load_tasks
-from storage.store import Store
 from ui.runs import wiring
-from ui.runs.policies import Policies
-from ui.runs.policy_kinds import Lessons
+
+if TYPE_CHECKING:
+    from core.outcomes.table import OutcomeTable
+    from storage.store import Store
 
 #: The file of those that came with the program.
 NAME = "recorded.json"
@@ -107,6 +104,13 @@ def play_folds(
 ) -> Iterator[Played]:
     """Each policy on each fold, fold by fold; coordinators that are taught for it are kept as checkpoints of the store.
     ConfigError for a policy or a fold that cannot be played."""
+    from core.evolution.baselines import Arena
+    from core.evolution.cycles import ChosenCycle
+    from core.outcomes.pool import RecordedPool, recorded_grading
+    from core.tasks.graders import grade_many
+    from ui.runs.policies import Policies
+    from ui.runs.policy_kinds import Lessons
+
     if wrong := [fold for fold in folds if not 0 <= fold < FOLDS]:
         raise ConfigError(f"There is no fold {wrong[0]}: give numbers from 0 to {FOLDS - 1}.")
     pool = RecordedPool(table)

@@ -3,13 +3,13 @@ right. A coordinator's head reads the same state, so that what the probes tell c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from core.errors import ConfigError
-from ui.presentation.words import several
 from ui.runs.taught.rules import ORDERS, School, by_model, named, number_and_word, pupil, scorer_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float64]
     Places = NDArray[np.int64]
 
-#: How many models are asked at most, and from which chance on nobody else is: the settings that are tried.
-MOST, LIKELY = (2, 3), tuple(round(0.5 + 0.05 * step, 2) for step in range(9))
+#: How many models are asked at most, and from which chance on nobody else is, never at the last: the settings that are
+#: tried.
+MOST, LIKELY = (2, 3), (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98, math.inf)
 
 
 def probe(policies: Policies, rest: str) -> Policy:
@@ -44,6 +45,7 @@ def _probe(policies: Policies, name: str, most: int | None, order: str, school: 
     from core.outcomes.asking import ProbeCascade
     from core.outcomes.lessons import best_setting
     from core.outcomes.rules import agreement, order_by, settings_of, until_likely
+    from ui.presentation.words import several
 
     if school.table is None or school.table.card.samples != 1:
         raise ConfigError(
@@ -72,8 +74,9 @@ def _probe(policies: Policies, name: str, most: int | None, order: str, school: 
         _by_question(lessons.tasks, models, known, both, own)
         for both, own in zip(on_both[:n], learned(lessons.tasks)[:n], strict=True)
     ]
+    enough = f" or an answer has the chance {sure:g} to be right" if math.isfinite(sure) else ""
     told = (
-        f"{name} asks at most {several(n, 'model')}, until two agree or an answer has the chance {sure:g} to be right "
+        f"{name} asks at most {several(n, 'model')}, until two agree{enough}; else the likeliest answer stands "
         f"(the best of {len(tried)} settings on {len(school.both_tasks):,} evolve and validation tasks)."
     )
     return ProbeCascade(

@@ -35,7 +35,7 @@ def show() -> None:
     except ConfigError as error:
         st.error(label(str(error), 500), icon=":material/error:")
         measured = Measured(table, why="Nothing of this table can be shown: play it.")
-    answers = [*answers_of(measured), *_on_recorded_models()]
+    answers = [*answers_of(measured), *(_on_recorded_models() if table.id == "all" else [])]
     for one in answers:
         draw(one, "results")
     draw_measured(answers, "results")
