@@ -7,6 +7,9 @@ from ui.presentation.comparison import difference_words
 from ui.presentation.words import share_words
 from ui.runs.paper.folds import FoldsRow, FoldsTable, shipped_folds
 
+#: What is so far below the best is not drawn: differences of a point would be lost.
+FAR = 0.05
+
 
 def came_with_the_program() -> list[Answer]:
     """A table each. ConfigError for a damaged file."""
@@ -23,10 +26,16 @@ def _answer(one: FoldsTable) -> Answer:
         f"Shipped with the program, measured on {one.measured}, not on this machine. {one.against}: "
         f"{_solved(reference)} of {reference.tasks:,} test questions with {reference.calls:.2f} calls each. Best of "
         f"the others: {best.policy}, {_solved(best)} with {best.calls:.2f} calls; {_less(best)} points on the same "
-        "questions.",
+        f"questions.{_alone(one)}",
         [_picture(one), _table(one)],
         _beside(one),
     )
+
+
+def _alone(one: FoldsTable) -> str:
+    """The simplest rule: the model that is best on evolve and validation questions, asked alone."""
+    row = next((row for row in one.rows if row.policy == "vote:1"), None)
+    return f" The best model alone (vote:1): {_solved(row)}." if row else ""
 
 
 def _solved(row: FoldsRow) -> str:
@@ -38,8 +47,11 @@ def _less(row: FoldsRow) -> str:
 
 
 def _picture(one: FoldsTable) -> Block:
+    best = max(row.solved.mean for row in one.rows)
     lines = [
-        Line(row.policy, Estimate.of(row.solved), plain=row.less is not None, mark=Mark()) for row in one.rows
+        Line(row.policy, Estimate.of(row.solved), plain=row.less is not None, mark=Mark())
+        for row in one.rows
+        if row.solved.mean > best - FAR
     ]
     return Estimates(lines, "share of test questions solved, over questions", zoomed=True)
 
@@ -68,7 +80,7 @@ def _beside(one: FoldsTable) -> list[Block]:
         f"Table {one.table} ({one.source}, {one.licence}). {one.encoder} read for probes and heads. Each policy is "
         "chosen, or taught, on the evolve and validation questions of a fold and plays its test questions; a question "
         "that stands in two folds counts once. A call is one that has to be paid: a model's second reply to a "
-        "question is its first.",
+        "question is its first. cloned:POLICY is a coordinator whose head was taught what that policy does.",
         *([one.note] if one.note else []),
         Code(
             f"trinity outcomes play {one.name} --against {one.against} --encoder {one.encoder} {policies}",

@@ -31,6 +31,7 @@ from ui.answers.blocks import (
     Table,
     Way,
 )
+from ui.answers.outcomes.folds import FAR
 from ui.answers.outcomes.subject import luck, luck_words, matrix, points, viewed
 from ui.presentation.comparison import enumerated
 from ui.presentation.theme import one_line, percent
@@ -45,8 +46,6 @@ RULES = {
     "oracle": "Oracle (upper bound)",
     "oracle_cross_fitted": "Oracle, cross-fitted",
 }
-#: A single model that is so far below the best, and not cheaper, is not drawn: differences of a point would be lost.
-_FAR = 0.05
 #: The runs that are looked through for policies, the newest.
 _MOST_RUNS = 500
 #: The rules that `summary` names -> their keys.
@@ -293,7 +292,7 @@ def frontier(asked: Asked) -> Answer:
                 Mark(to=_episodes(policy)),
             )
     best = unbeaten((key, spent, estimate.value or 0.0) for key, (spent, estimate, *_) in marks.items())
-    least = max((estimate.value or 0.0 for _, estimate, *_ in marks.values()), default=0.0) - _FAR
+    least = max((estimate.value or 0.0 for _, estimate, *_ in marks.values()), default=0.0) - FAR
     drawn = [
         Point(spent, estimate, words, words, stands_out=key in best, mark=mark)
         for key, (spent, estimate, words, mark) in marks.items()
