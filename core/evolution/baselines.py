@@ -382,7 +382,7 @@ def _cloned(
 ) -> Generator[Reading, None, Checkpoint]:
     """The template with the head that says most about the turns of what is `taught`: a question, how much its episodes
     count in all, and the episodes. `by_number`: each number of the states is scaled by its own spread, as in those of
-    large models a few dwarf the others."""
+    large models a few dwarf the others. Labels do without it: their recorded figures were measured so."""
     lessons = yield from _lessons(template, encoder, taught, what)
     spread = _spread(lessons.states) if by_number else np.ones(lessons.states.shape[1])
     lessons = replace(lessons, states=lessons.states / spread)

@@ -76,7 +76,7 @@ class AgreementCascade(Policy):
         """It ends when everybody was asked, but where the last one agrees with one before it; or with a first answer
         that is enough."""
         mask, roles = masks_of(episode, specs, **masks)
-        verifies = not roles or roles[ROLE_ORDER.index(Role.VERIFIER)]
+        verifies = _may_verify(roles)
         over, question = episode, episode.task.question
         for step, budget in enumerate(
             (1, len(asked_in_order(self, self.order(question), self.most, mask)), self.most + 2)
@@ -109,7 +109,7 @@ class AgreementCascade(Policy):
         asked = asked_in_order(self, self.order(question), self.most, request.model_mask)
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
-        may_verify = self._may_verify(request)
+        may_verify = _may_verify(request.role_mask)
         verify = Role.VERIFIER if may_verify else Role.WORKER
         if may_verify and self._is_enough(question, said):
             model, role = entries[0].model, verify
@@ -126,9 +126,6 @@ class AgreementCascade(Policy):
         return Decision(
             model, role, sampled=False, model_mask=request.model_mask, role_mask=request.role_mask
         )
-
-    def _may_verify(self, request: Decide) -> bool:
-        return not request.role_mask or request.role_mask[ROLE_ORDER.index(Role.VERIFIER)]
 
     def _pair(self, question: str, said: Mapping[str, str | None]) -> tuple[str, str] | None:
         """The first two models, in the order that they were asked in, that gave the same answer."""
@@ -164,7 +161,7 @@ class ProbeCascade(Policy):
     ) -> Generator[Any, Any, Episode]:
         """It ends when a Verifier accepts, or when the answer stands that is to stand."""
         mask, roles = masks_of(episode, specs, **masks)
-        verifies = not roles or roles[ROLE_ORDER.index(Role.VERIFIER)]
+        verifies = _may_verify(roles)
         over, chosen = episode, False
         while not chosen:
             said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
@@ -196,11 +193,10 @@ class ProbeCascade(Policy):
             for name in asked_in_order(self, self.order(question), self.most, request.model_mask)
             if name not in said
         )
-        may = not request.role_mask or request.role_mask[ROLE_ORDER.index(Role.VERIFIER)]
         judges = stands is not None and stands.answer is not None and best in (None, stands.model)
         return Decision(
             model,
-            Role.VERIFIER if may and judges else Role.WORKER,
+            Role.VERIFIER if judges and _may_verify(request.role_mask) else Role.WORKER,
             sampled=False,
             model_mask=request.model_mask,
             role_mask=request.role_mask,
@@ -217,6 +213,11 @@ class ProbeCascade(Policy):
         if everybody:
             return best or next(iter(said))
         return best if best is not None and chances.get(best, 0.0) >= self.sure else None
+
+
+def _may_verify(roles: Sequence[bool]) -> bool:
+    """Whether a mask of roles leaves the Verifier."""
+    return not roles or roles[ROLE_ORDER.index(Role.VERIFIER)]
 
 
 def _open(episode: Episode, turn_budget: int) -> Episode:

@@ -374,8 +374,7 @@ def play(
         load_table(name, wiring.data_folder()),
         wiring.settings(encoder=encoder, device=device, dtype=dtype),
     )
-    reader = settings.encoder or "pocket"
-    how = Conditions(reader, settings.computing, turns, argmax=argmax, split=split)
+    how = Conditions(settings.encoder, settings.computing, turns, argmax=argmax, split=split)
     with opened_store(store) as opened, progress() as bar:
         line = bar.add_task("policies", total=len(policy) * len(chosen), note="")
         played = []
@@ -392,7 +391,7 @@ def play(
                 licence=card.licence,
                 models=len(card.models),
                 measured=str(date.today()),
-                encoder=Path(reader).name,
+                encoder=Path(settings.encoder or "").name,
                 folds=chosen,
                 split=split,
                 against=reference,

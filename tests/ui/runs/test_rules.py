@@ -334,6 +334,9 @@ def test_policies_on_every_fold_come_to_what_a_run_of_each_fold_does(recorded: S
     assert rows["agree:family"]["tasks"] < 2 * N * 0.35, "a question of two folds counts once"
     table = recorded.done("outcomes", "play", "small", "--policy", "vote:1", "--folds", "0").out
     assert "vote:1" in table
+    assert "Name the language model that reads" in recorded.refused(
+        "outcomes", "play", "small", "--policy", "probe", "--folds", "0"
+    )
     assert "There is no fold 7: give numbers from 0 to 4." in recorded.refused(
         "outcomes", "play", "small", "--policy", "vote:1", "--folds", "7"
     )

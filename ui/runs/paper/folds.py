@@ -15,7 +15,7 @@ from core.episode import Flag, Role, Status
 from core.errors import ConfigError
 from core.play.policies import SINGLE, Cycle, Pupil
 from core.settings import Computing
-from core.tasks.sets import FOLDS, load_tasks
+from core.tasks.sets import FOLDS, OUTCOMES_PREFIX, load_tasks
 from ui.runs import wiring
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Conditions:
     """How policies are played on folds: with what a coordinator reads (`encoder`, `computing`), how many turns it has,
     and whether it takes the likeliest choice or draws one."""
 
-    encoder: str
+    encoder: str | None
     computing: Computing
     turns: int = 5
     argmax: bool = True
@@ -108,13 +108,16 @@ def play_folds(
     from core.evolution.cycles import ChosenCycle
     from core.outcomes.pool import RecordedPool, recorded_grading
     from core.tasks.graders import grade_many
-    from ui.runs.policies import Policies
+    from ui.runs.policies import Policies, pupil_of
     from ui.runs.policy_kinds import Lessons
 
     if wrong := [fold for fold in folds if not 0 <= fold < FOLDS]:
         raise ConfigError(f"There is no fold {wrong[0]}: give numbers from 0 to {FOLDS - 1}.")
     pool = RecordedPool(table)
     models = tuple(spec.name for spec in pool.specs)
+    pupils = [pupil_of(name, models) for name in names]
+    reads = any(pupil is not None and pupil.reads for pupil in pupils)
+    reader = wiring.encoder_for(f"{OUTCOMES_PREFIX}{table.card.name}", how.encoder) if reads else ""
     alone = {model: ChosenCycle(_ALONE, math.nan) for model in models}
     policies = Policies(
         store,
@@ -126,7 +129,7 @@ def play_folds(
     )
     for fold in folds:
         parts = {
-            part: load_tasks(f"outcomes:{table.card.name}@{fold}", part, None, 0)
+            part: load_tasks(f"{OUTCOMES_PREFIX}{table.card.name}@{fold}", part, None, 0)
             for part in ("evolve", "validation", how.split)
         }
         arena = Arena(pool, recorded_grading(table, grade_many), how.turns, fold)
@@ -137,7 +140,7 @@ def play_folds(
             parts["validation"],
             parts["evolve"],
             parts[how.split],
-            how.encoder,
+            reader,
             how.computing,
         )
         for name in names:

@@ -67,12 +67,11 @@ def _probe(policies: Policies, name: str, most: int | None, order: str, school: 
     n, sure = best_setting(
         tried, lambda one: until_likely(school.both, readings.order, on_both[: one[0]], one[1]).score
     )
-    learned = readings.learned(readings.evolve)
     # A teacher plays the evolve tasks, and is no surer of these for having learned from them.
     known = {task.question: place for place, task in enumerate(school.both_tasks)}
     steps = [
         _by_question(lessons.tasks, models, known, both, own)
-        for both, own in zip(on_both[:n], learned(lessons.tasks)[:n], strict=True)
+        for both, own in zip(on_both[:n], readings.of_evolve(lessons.tasks)[:n], strict=True)
     ]
     enough = f" or an answer has the chance {sure:g} to be right" if math.isfinite(sure) else ""
     told = (
@@ -114,13 +113,6 @@ class _Readings:
     orders: Mapping[str, Sequence[str]]
     most: int
 
-    @property
-    def evolve(self) -> Places:
-        """The places of the evolve tasks among evolve and validation tasks."""
-        import numpy as np
-
-        return np.arange(len(self.school.lessons.questions))
-
     @cached_property
     def order(self) -> Places:
         """The slots of the models in order, of evolve and validation tasks [tasks, models]."""
@@ -131,13 +123,11 @@ class _Readings:
         """By question the states after each of the models was asked [most, hidden size], NaN where it was over."""
         import numpy as np
 
-        from core.coordinator.encoder import Encoder
         from core.outcomes.asking import ProbeCascade
         from core.play.session import request_at
 
         lessons = self.school.lessons
         arena, encoder = lessons.arena, lessons.reader
-        assert isinstance(encoder, Encoder)
         tasks = {task.question: task for task in (*self.school.both_tasks, *lessons.tasks)}
         asks = ProbeCascade(
             "probe", arena.models, self.orders.__getitem__, self.most, lambda question, said: {}, np.inf
@@ -157,17 +147,24 @@ class _Readings:
             states[place, k - 1] = state
         return dict(zip(tasks, states, strict=True))
 
+    @cached_property
+    def of_evolve(self) -> Callable[[Sequence[Task]], list[Numbers]]:
+        """What probes say that learned from all evolve tasks."""
+        import numpy as np
+
+        return self.learned(np.arange(len(self.school.lessons.questions)))
+
     def crossed(self) -> list[Numbers]:
         """After each model how likely each answer is right, of evolve and validation tasks [tasks, models]: each half
         of the evolve tasks is told it by what the other taught."""
         import numpy as np
 
-        evolve, half = self.evolve, len(self.evolve) // 2
         tasks, validation = self.school.lessons.questions, self.school.lessons.validation
+        evolve, half = np.arange(len(tasks)), len(tasks) // 2
         parts = (
             self.learned(evolve[half:])(tasks[:half]),
             self.learned(evolve[:half])(tasks[half:]),
-            self.learned(evolve)(validation),
+            self.of_evolve(validation),
         )
         return [np.concatenate(step) for step in zip(*parts, strict=True)]
 
