@@ -450,13 +450,13 @@ def read_file(path: Path, kind: type, command: str) -> dict[str, Any]:
 
 
 def best_of(updates: Sequence[UpdateSummary], noun: str) -> dict[str, Any] | None:
-    """The update that did best on validation tasks; None where none was validated."""
+    """The update that did best on validation tasks, the latest of equals; None where none was validated."""
     validated: list[dict[str, Any]] = [
         {noun: one.index, "checkpoint": one.checkpoint_id, "validation": one.validated}
         for one in updates
         if one.validated is not None
     ]
-    return max(validated, key=itemgetter("validation"), default=None)
+    return max(validated, key=itemgetter("validation", noun), default=None)
 
 
 def tell_best(best: Mapping[str, Any] | None, noun: str) -> None:

@@ -336,7 +336,11 @@ def play(
     name: Annotated[str, typer.Argument(help="A name of trinity outcomes list.")],
     policy: Annotated[
         list[str],
-        typer.Option("--policy", metavar="NAME", help="As in trinity run; may be given several times."),
+        typer.Option(
+            "--policy",
+            metavar="NAME",
+            help="As in trinity run, or an evolution's name, as in 'mine{fold}'; may be given several times.",
+        ),
     ],
     against: Annotated[
         str, typer.Option("--against", help="The policy that the others are put against; else the first.")

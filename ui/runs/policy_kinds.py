@@ -120,9 +120,9 @@ def _majority(policies: Policies, rest: str) -> Policy:
     return Pupil(name.removesuffix(":"), policies.models, teach, ("validation",), every, needs=("samples",))
 
 
-def _deciding(policies: Policies, name: str) -> Policy:
+def _deciding(policies: Policies, name: str, *, may_learn: bool = False) -> Policy:
     """A policy that another one changes: it decides single turns."""
-    inner = policies.resolve(name)
+    inner = policies.resolve(name, may_learn=may_learn)
     if not inner.decides_turns:
         raise ConfigError(
             f"Policy '{name}' decides no single turns: name a model or a coordinator in its place."
@@ -132,16 +132,25 @@ def _deciding(policies: Policies, name: str) -> Policy:
 
 def _without(policies: Policies, rest: str) -> Policy:
     from core.play.ensembles import WithoutModels, WithoutRole
+    from core.play.policies import Pupil
 
     what, _, name = rest.partition(":")
+    without: Callable[[Policy], Policy]
     if what in [*ROLE_ORDER]:
-        return WithoutRole(_deciding(policies, name), Role(what))
-    if not what.isdecimal() or not 0 < int(what) < len(policies.models):
+        inner = _deciding(policies, name, may_learn=True)
+        without = partial(WithoutRole, role=Role(what))
+    elif what.isdecimal() and 0 < int(what) < len(policies.models):
+        inner = policies.resolve(name, may_learn=True)
+        without = partial(WithoutModels, n=int(what))
+    else:
         raise ConfigError(
             f"A policy cannot do without '{what}': give a role ({', '.join(ROLE_ORDER)}), or how many models, from 1 "
             f"to {len(policies.models) - 1}."
         )
-    return WithoutModels(policies.resolve(name), int(what))
+    if isinstance(inner, Pupil):
+        learned = inner.teach
+        return replace(inner, id=f"without:{rest}", teach=lambda lessons: without(learned(lessons)))
+    return without(inner)
 
 
 def _each_model(repeats: int, models: int, tasks: int, turns: int) -> int:

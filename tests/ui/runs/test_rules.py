@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from core.episode import Role
 from core.errors import CheckpointError, ConfigError
 from core.evolution.baselines import Arena
 from core.outcomes.matrix import outcomes
@@ -343,3 +344,43 @@ def test_policies_on_every_fold_come_to_what_a_run_of_each_fold_does(recorded: S
     assert "'agree' was not played: name it by --policy as well." in recorded.refused(
         "outcomes", "play", "small", "--policy", "vote:1", "--folds", "0", "--against", "agree"
     )
+
+
+def test_an_evolution_of_each_fold_plays_the_fold_that_it_learned_from(recorded: Sums) -> None:
+    of = ("--pool", "outcomes:small", "--encoder", "pocket", "--json")
+    small = ("--generations", 1, "--population", 4, "--replicates", 4, "--no-controls")
+    play = ("outcomes", "play", "small", "--encoder", "pocket")
+    both = ("--policy", "mine{fold}", "--policy", "without:verifier:mine{fold}", "--folds", "0,1", "--json")
+    evolved = []
+    for fold in (0, 1):
+        tasks = ("--tasks", f"outcomes:small@{fold}")
+        evolved.append(
+            recorded.done("evolve", *of, *small, *tasks, "--name", f"mine{fold}").json["best"]["checkpoint"]
+        )
+    mine, masked = recorded.done(*play, *both).json["rows"]
+    for fold, checkpoint in enumerate(evolved):
+        tasks = ("--tasks", f"outcomes:small@{fold}")
+        [alone] = recorded.done("run", *of, *tasks, "--argmax", "--policy", checkpoint).json
+        assert mine["by_fold"][str(fold)] == alone["accuracy"]
+    assert masked["policy"] == "without:verifier:mine{fold}"
+    for name in ("mine0", evolved[0], f"without:verifier:{evolved[0]}"):
+        said = recorded.refused(*play, "--policy", name, "--folds", "1")
+        assert (
+            f"'{evolved[0]}' was evolved on outcomes:small@0 and may have seen test tasks of fold 1" in said
+        )
+    assert "There is no policy or checkpoint 'mine3'" in recorded.refused(
+        *play, "--policy", "mine{fold}", "--folds", "3"
+    )
+
+
+def test_a_role_is_kept_from_a_policy_that_learns_before_it_plays(recorded: Sums) -> None:
+    asked = ("--policy", "without:verifier:cloned:agree:family")
+    of = ("--encoder", "pocket", "--argmax", "--json")
+    [masked] = recorded.done("outcomes", "play", "small", *asked, *of, "--folds", "0").json["rows"]
+    tasks = ("--pool", "outcomes:small", "--tasks", "outcomes:small@0")
+    [row] = recorded.done("run", *tasks, *of, *asked).json
+    assert row["accuracy"] == masked["by_fold"]["0"]
+    with closing(open_store(recorded.store)) as store:
+        played = [store.episodes.get(one.id) for one in store.episodes.of_run(store.runs.list()[0].id)]
+    assert played
+    assert {turn.decision.role for one in played for turn in one.turns} == {Role.WORKER}
