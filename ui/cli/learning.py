@@ -176,6 +176,7 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     """What the evolution came to, and where its time went."""
     from core.evolution.fitness import GenerationStats
     from core.evolution.learners import read_state
+    from core.play.policies import SINGLE
     from ui.runs import wiring
     from ui.runs.plans import plan_of
 
@@ -206,6 +207,13 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     tell_best(best, "generation")
     for name, control in controls.items():
         tell(f"Control, {name}: {percent(control.accuracy)} of {control.n}.")
+    single = max((one.accuracy for name, one in controls.items() if name.startswith(SINGLE)), default=0.0)
+    if best is not None and single > best["validation"]:
+        tell(
+            "A single model solves more of these tasks. Two things help where one model is best at all kinds of "
+            "questions: --labels N begins from what each model solves, and constant_spread = 6 in the file of --config "
+            "lets the search prefer a model whatever the question is."
+        )
     plan = plan_of(store.runs.get(run_id), EvolutionPlan)
     noticed = [
         turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
@@ -218,7 +226,7 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
         f"were asked for, of {took['decisions']:,} transcripts {took['forwards']:,.0f} read, "
         f"in {took['reading_s']:,.0f} seconds."
     )
-    say(_play_words(plan, str(checkpoint), "random"))
+    say(_play_words(plan, str(best["checkpoint"] if best else checkpoint), "random"))
 
 
 @with_options(TrainingPlan)

@@ -83,6 +83,29 @@ def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_boun
     world.done(*shlex.split(played), "--n", 2, "--turns", 2, "--max-cost", 1)
 
 
+def test_an_evolution_says_that_a_single_model_is_ahead_and_names_its_best_checkpoint(world: Sums) -> None:
+    short = (
+        "--generations",
+        1,
+        "--population",
+        2,
+        "--replicates",
+        2,
+        "--turns",
+        3,
+        "--validation",
+        4,
+        "--seed",
+        2,
+    )
+    result = world.done("evolve", "--tasks", world.tasks, *short)
+    assert "Control, single:adder W V: 100.0 % of 4." in result.out
+    [best, share] = re.search(r"checkpoint (\w+), ([\d.]+) %\.", result.out).groups()  # type: ignore[union-attr]
+    assert float(share) < 100
+    assert "A single model solves more of these tasks." in result.out
+    assert f"Play it: trinity run --policy {best} " in result.err
+
+
 def test_an_encoder_that_no_policy_reads_with_is_told(world: Sums) -> None:
     said = world.run("--policy", "random", "--n", 1, "--turns", 2, "--encoder", "nonesuch").err
     assert "None of these policies reads with an encoder, so --encoder nonesuch is not used." in said
