@@ -278,6 +278,15 @@ def mean_p(found: Mean, by_seed: Sequence[float]) -> float:
     return float(10**-exponent)
 
 
+def p_over_tasks(found: Mean, tasks: int) -> float:
+    """The two-sided p of a difference that `difference_over_tasks` found over so many tasks: what is left to 1 of the
+    confidence at which its interval would end at 0."""
+    from scipy.special import stdtr  # here, because importing scipy takes longer than all the rest
+
+    centre, half = (found.low + found.high) / 2, (found.high - found.low) / 2
+    return float(2 * stdtr(tasks + 1, -abs(centre) / half * student_reach(tasks + 1)))
+
+
 def _half(of_seeds: float, of_tasks: float, freedom: int, confidence: float) -> float:
     """How far `mean_over_seeds` reaches to either side, of the variances of a mean due to seeds and to tasks."""
     variance = of_seeds + of_tasks

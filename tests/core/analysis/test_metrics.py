@@ -26,6 +26,7 @@ from core.analysis.metrics import (
     mcnemar_p,
     mean_over_seeds,
     mean_p,
+    p_over_tasks,
     paired_score_interval,
     share_over_tasks,
     wilson_interval,
@@ -359,6 +360,17 @@ def test_a_mean_over_seeds_has_the_p_at_which_its_interval_would_end_at_zero() -
     alone = mean_over_seeds(np.repeat(shifts[:, None], 1000, axis=1))
     t = shifts.mean() / (shifts.std(ddof=1) / 2)
     assert mean_p(alone, list(shifts)) == pytest.approx(2 * scipy.stats.t.sf(t, 3), rel=0.2)
+
+
+def test_the_p_of_a_difference_over_tasks_says_what_its_interval_says() -> None:
+    for ahead, behind in ((60, 40), (70, 40), (50, 50), (5, 95)):
+        counts = [ahead, behind, 1000 - ahead - behind]
+        found = Mean(*difference_over_tasks([1.0, -1.0, 0.0], counts))
+        p = p_over_tasks(found, 1000)
+        assert (p < 0.05) is (found.low > 0 or found.high < 0)
+        assert p == pytest.approx(mcnemar_p(ahead, behind), abs=0.03)
+        edge = Mean(found.mean, 0.0, found.high - found.low)
+        assert p_over_tasks(edge, 1000) == pytest.approx(0.05, rel=1e-6)
 
 
 def test_holm_allows_for_all_comparisons() -> None:

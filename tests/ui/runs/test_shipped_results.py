@@ -248,6 +248,8 @@ def test_rows_of_recorded_models_come_with_the_program(
         assert share_words(reference.solved.mean, (reference.solved.low, reference.solved.high)) in plain(
             page
         )
+    stated = sum(row.less is not None for table in tables for row in table.rows)
+    assert f"{stated} differences to a reference are stated in the tables of recorded models" in plain(page)
     (tmp_path / RECORDED).write_text("[{}]")
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
     with pytest.raises(ConfigError, match=r"recorded\.json cannot be read \(.+\): install the program again"):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from core.analysis.metrics import p_over_tasks
 from ui.answers.blocks import Answer, Block, Code, Column, Estimate, Estimates, Line, Mark, Table
 from ui.presentation.comparison import difference_words
 from ui.presentation.words import share_words
 from ui.runs.paper.folds import FoldsRow, FoldsTable, shipped_folds
+from ui.runs.paper.results import Differences
 
 #: What is so far below the best is not drawn: differences of a point would be lost.
 FAR = 0.05
@@ -13,10 +15,18 @@ FAR = 0.05
 
 def came_with_the_program() -> list[Answer]:
     """A table each. ConfigError for a damaged file."""
-    return [_answer(one) for one in shipped_folds()]
+    tables = shipped_folds()
+    ps = {
+        (row.policy, one.against, one.name): p_over_tasks(row.less, row.tasks)
+        for one in tables
+        for row in one.rows
+        if row.less is not None
+    }
+    differences = Differences.allowing(ps)
+    return [_answer(one, differences) for one in tables]
 
 
-def _answer(one: FoldsTable) -> Answer:
+def _answer(one: FoldsTable, differences: Differences) -> Answer:
     others = [row for row in one.rows if row.less is not None]
     best = max(others, key=lambda row: row.solved.mean)
     reference = next(row for row in one.rows if row.policy == one.against)
@@ -27,8 +37,8 @@ def _answer(one: FoldsTable) -> Answer:
         f"{_solved(reference)} of {reference.tasks:,} test questions with {reference.calls:.2f} calls each. Best of "
         f"the others: {best.policy}, {_solved(best)} with {best.calls:.2f} calls; {_less(best)} points on the same "
         f"questions.{_alone(one)}",
-        [_picture(one), _table(one)],
-        _beside(one),
+        [_picture(one), _table(one, differences)],
+        _beside(one, differences),
     )
 
 
@@ -56,7 +66,7 @@ def _picture(one: FoldsTable) -> Block:
     return Estimates(lines, "share of test questions solved, over questions", zoomed=True)
 
 
-def _table(one: FoldsTable) -> Table:
+def _table(one: FoldsTable, differences: Differences) -> Table:
     return Table.of(
         one.rows,
         Column("policy", "Policy", get=lambda row: row.policy),
@@ -69,18 +79,22 @@ def _table(one: FoldsTable) -> Table:
             "difference",
             lambda row: None if row.less is None else Estimate.of(row.less),
         ),
+        Column(
+            "holds", differences.column, get=lambda row: differences.says((row.policy, one.against, one.name))
+        ),
         Column("by_fold", "", "data", lambda row: row.by_fold),
         title=f"{one.name}: {len(one.folds)} folds",
     )
 
 
-def _beside(one: FoldsTable) -> list[Block]:
+def _beside(one: FoldsTable, differences: Differences) -> list[Block]:
     policies = " ".join(f"--policy {row.policy}" for row in one.rows)
     return [
         f"Table {one.table} ({one.source}, {one.licence}). {one.encoder} read for probes and heads. Each policy is "
         "chosen, or taught, on the evolve and validation questions of a fold and plays its test questions; a question "
         "that stands in two folds counts once. A call is one that has to be paid: a model's second reply to a "
         "question is its first. cloned:POLICY is a coordinator whose head was taught what that policy does.",
+        differences.words("the tables of recorded models"),
         *([one.note] if one.note else []),
         Code(
             f"trinity outcomes play {one.name} --against {one.against} --encoder {one.encoder} {policies}",

@@ -293,13 +293,22 @@ class Differences:
                 # An interval that holds 0 has a p above 0.05, which never holds among several.
                 differs = difference.low > 0 or difference.high < 0
                 ps[pair] = mean_p(difference, _differences(table, one, found)) if differs else 1.0
+        return cls.allowing(ps)
+
+    @classmethod
+    def allowing(cls, ps: dict[Pair, float]) -> Differences:
+        """Of these p, each allowing for all."""
         held = holm(list(ps.values()))
         return cls(ps, frozenset(pair for pair, holds in zip(ps, held, strict=True) if holds))
 
     def mark(self, table: Table, one: RowResult) -> str:
         """Whether a row's difference holds: `yes`, `no`; empty where there is none, or no interval."""
         pair = _pair(table, one)
-        return "" if pair is None or pair not in self.ps else "yes" if pair in self.held else "no"
+        return "" if pair is None else self.says(pair)
+
+    def says(self, pair: Pair) -> str:
+        """The same of a pair."""
+        return "" if pair not in self.ps else "yes" if pair in self.held else "no"
 
     @property
     def column(self) -> str:
