@@ -30,13 +30,14 @@ def _answer(one: FoldsTable, differences: Differences) -> Answer:
     others = [row for row in one.rows if row.less is not None]
     best = max(others, key=lambda row: row.solved.mean)
     reference = next(row for row in one.rows if row.policy == one.against)
+    holds = "holds" if differences.says((best.policy, one.against, one.name)) == "yes" else "does not hold"
     return Answer(
         f"recorded_{one.name}",
         f"Does coordinating pay on {one.models} recorded real models ({one.name})?",
         f"Shipped with the program, measured on {one.measured}, not on this machine. {one.against}: "
         f"{_solved(reference)} of {reference.tasks:,} test questions with {reference.calls:.2f} calls each. Best of "
         f"the others: {best.policy}, {_solved(best)} with {best.calls:.2f} calls; {_less(best)} points on the same "
-        f"questions.{_alone(one)}",
+        f"questions, which {holds} when all {len(differences.ps)} differences are allowed for.{_alone(one)}",
         [_picture(one), _table(one, differences)],
         _beside(one, differences),
     )
