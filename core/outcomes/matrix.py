@@ -277,10 +277,10 @@ def same_answer(of: Outcomes, a: int, b: int) -> Flags:
 
 
 def knowers(of: Outcomes, tasks: Flags) -> Ints:
-    """How many models have each of these tasks right in their first sample; -1 elsewhere and where no grade is known
-    [tasks]."""
+    """How many models have each of these tasks right in their first sample [tasks]; -1 elsewhere, and where fewer than
+    two grades are known, as what one model alone was asked tells nothing of the others."""
     n = (of.first == 1).sum(axis=1)
-    found: Ints = np.where(tasks & (of.first >= 0).any(axis=1), n, -1)
+    found: Ints = np.where(tasks & ((of.first >= 0).sum(axis=1) > 1), n, -1)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from core.analysis.head_lens import Pair
@@ -165,6 +165,18 @@ def alternatives(decision: Decision, models: Sequence[str]) -> list[Alternative]
         for (model, role), p in ranked
         if p > 0
     ]
+
+
+def masked_words(decision: Decision, models: Sequence[str], missing: Collection[str] = ()) -> str:
+    """How many models could not be chosen, plain text; empty where all could. `missing`: those of which an outcome
+    table has no answer to the question."""
+    masked = [model for model, may in zip(models, decision.model_mask, strict=False) if not may]
+    if not masked:
+        return ""
+    alone = len(masked) == len(models) - 1
+    who = "No other model" if alone else f"{len(masked)} of {len(models)} models"
+    why = ": the table has no answer of theirs to this question" if {*masked} <= {*missing} else ""
+    return f"{who} could {'' if alone else 'not '}be chosen{why}."
 
 
 def choice_words(

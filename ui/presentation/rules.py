@@ -14,7 +14,7 @@ from core.play.answers import find_answer
 from core.play.ensembles import VOTERS
 from core.play.policies import UNLESS_SURE, VOTES, rule_of
 from storage.rows.summaries import EpisodeSummary, TurnOutline
-from ui.presentation.theme import CHOSEN_WORDS, END_WORDS, SURE_WORDS, one_line, percent
+from ui.presentation.theme import ALONE_WORDS, CHOSEN_WORDS, END_WORDS, SURE_WORDS, one_line, percent
 
 #: Whether two answers to the question are the same.
 Same = Callable[[str, str], bool]
@@ -42,7 +42,9 @@ def ended_words(one: EpisodeSummary) -> str:
     if one.end_reason is EndReason.ACCEPTED and compared:
         if Flag.SELF_VERIFIED.value not in one.flags:
             return "two answered the same"
-        return f"the first was asked alone: {SURE_WORDS}" if one.turns == 2 else CHOSEN_WORDS
+        if one.turns > 2:
+            return CHOSEN_WORDS
+        return f"the first was asked alone: {SURE_WORDS}" if rule in UNLESS_SURE else ALONE_WORDS
     if one.end_reason is EndReason.BUDGET and rule:
         return _ended_by(rule, one.turns)
     return END_WORDS[one.end_reason]
@@ -108,7 +110,7 @@ def asked_words(outlines: Sequence[TurnOutline], index: int, order: Sequence[str
     if model in before:
         if Flag.SELF_VERIFIED in one.flags and Flag.BY_AGREEMENT in one.flags:
             why = f"Nobody else was asked: {SURE_WORDS}" if len(before) == 1 else "Its answer was chosen"
-            return f"{why}. It stands by it, which costs nothing."
+            return f"{why}. The same reply confirms it, which costs nothing."
         why = "its answer was the likeliest" if rule == "probe" else "two of those asked gave the same answer"
         return f"It had been asked before, which costs nothing: {why}."
     asked = "first" if not before else "next"

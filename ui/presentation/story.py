@@ -23,7 +23,15 @@ from core.episode import (
 from core.play.policies import UNLESS_SURE, rule_of
 from ui.presentation.comparison import enumerated
 from ui.presentation.rules import Same, own_answer, rule_story
-from ui.presentation.theme import CHOSEN_WORDS, ROLE_STYLES, SURE_WORDS, correct_mark, one_line, percent
+from ui.presentation.theme import (
+    ALONE_WORDS,
+    CHOSEN_WORDS,
+    ROLE_STYLES,
+    SURE_WORDS,
+    correct_mark,
+    one_line,
+    percent,
+)
 from ui.presentation.words import pair_words, turns_words
 
 #: Proposals that are told one by one; the others are counted.
@@ -117,7 +125,7 @@ def _verdicts(later: tuple[Turn, ...], answer: str, *, right: bool) -> str:
 def _compared(turn: Turn) -> str:
     """What a verdict by comparing two recorded answers says: no model has judged anything."""
     if Flag.SELF_VERIFIED in turn.flags and turn.verdict is Verdict.ACCEPT:
-        return "stood by it"
+        return "confirmed it by the same reply"
     if turn.verdict is Verdict.ACCEPT:
         return "answered the same"
     own = turn.reply.recorded.answer if turn.reply.recorded else None
@@ -148,7 +156,9 @@ def _ended_by_comparing(episode: Episode) -> str:
     if episode.end_reason is EndReason.ACCEPTED and Flag.BY_AGREEMENT in last.flags:
         if Flag.SELF_VERIFIED not in last.flags:
             return "as two answered the same"
-        return f"as {SURE_WORDS}" if len(episode.turns) == 2 else f"as {CHOSEN_WORDS}"
+        if len(episode.turns) > 2:
+            return f"as {CHOSEN_WORDS}"
+        return f"as {SURE_WORDS if rule in UNLESS_SURE else ALONE_WORDS}"
     if episode.end_reason is not EndReason.BUDGET or not rule:
         return ""
     asked = len({turn.decision.model for turn in episode.turns})

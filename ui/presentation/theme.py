@@ -176,17 +176,19 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.RECORDED: "recorded reply to the bare question",
     Flag.BY_AGREEMENT: "verdict by comparing two recorded answers",
 }
-#: Of a verdict by comparing two recorded answers, both of one model.
+#: Of a verdict by comparing two recorded answers that are one and the same reply.
+ALONE_WORDS = "no other model was asked to check its answer"
+#: Of such a verdict by a rule that asks nobody else where it is sure.
 SURE_WORDS = "its own answer was sure enough"
 #: Of such a verdict after others had been asked.
-CHOSEN_WORDS = "of several answers one was chosen, and its model stood by it"
+CHOSEN_WORDS = "of several answers one was chosen"
 
 
 def flag_words(flags: Collection[Flag]) -> list[str]:
     """What a turn's flags say, in their order; where answers were compared, no model has judged one."""
     known = FLAG_WORDS
     if Flag.BY_AGREEMENT in flags:
-        known = FLAG_WORDS | {Flag.SELF_VERIFIED: SURE_WORDS}
+        known = FLAG_WORDS | {Flag.SELF_VERIFIED: ALONE_WORDS}
     return [known[flag] for flag in flags]
 
 

@@ -139,5 +139,5 @@ def test_two_recorded_answers_that_are_compared_are_no_judgement() -> None:
         "the same wrong answer"
     ]
     assert "Answered the same" in turn_words(turns[2], 4)
-    assert "its own answer was sure enough" in turn_words(turns[3], 4)
+    assert "no other model was asked to check its answer" in turn_words(turns[3], 4)
     assert "judged its own" not in turn_words(turns[3], 4)

@@ -249,7 +249,11 @@ def test_a_comparison_of_recorded_answers_is_told_as_one() -> None:
     assert "It ended wrong, as its own answer was sure enough" in story(alone)
     assert ended_words(summary_of(alone)) == "the first was asked alone: its own answer was sure enough"
     chosen = replace(agreed, turns=(*agreed.turns, own), policy="probe")
-    assert "as of several answers one was chosen, and its model stood by it" in story(chosen)
+    assert "as of several answers one was chosen" in story(chosen)
+    by_head = replace(alone, policy="c1")
+    assert "ann in turn 2 confirmed it by the same reply" in story(by_head)
+    assert "It ended wrong, as no other model was asked to check its answer" in story(by_head)
+    assert ended_words(summary_of(by_head)) == "no other model was asked to check its answer"
     assert ended_words(summary_of(chosen)).startswith("of several answers one was chosen")
     assert ended_words(summary_of(replace(agreed, turns=(turn(0, "ann", Role.WORKER, "41", "41"),)))) == (
         "accepted by a Verifier"

@@ -112,7 +112,7 @@ def luck_words(holds: bool, p: float, among: str = "") -> str:
 
 def luck(holds: bool | None) -> str:
     """The same in a cell; nothing where nothing is compared."""
-    return "" if holds is None else "hardly" if holds else "may be"
+    return "" if holds is None else "no" if holds else "possible"
 
 
 def part_of(k: int, n: int) -> str:

@@ -192,8 +192,8 @@ def agreement(asked: Asked) -> Answer | None:
 def _guess_words(falling: float, even: float) -> str:
     """How many lone right answers guessing would give, under two views of how models guess."""
     return (
-        f"Guessing alone would give {falling:,.0f} such if whoever does not know falls on the right option as on any "
-        f"other, and {even:,.0f} if all guess evenly and each for itself. "
+        f"About {falling:,.0f} of them may be lucky guesses, going by how often one model alone picks a wrong option; "
+        f"with models that guess evenly, each for itself, {even:,.0f} would be expected. "
     )
 
 
@@ -218,17 +218,17 @@ def alone(asked: Asked) -> Answer:
     guessed = [
         Column(
             "guessed",
-            "By guessing",
+            "Perhaps luck",
             "number",
             lambda model: float(falling[model]),
-            "So many are expected if a model that does not know falls on the right option as on any other",
+            "So many may be lucky guesses, going by how often this model alone picks a wrong option",
         ),
         Column(
             "guessed_evenly",
-            "By even guesses",
+            "If all guessed evenly",
             "number",
             lambda model: float(even[model]),
-            "So many are expected if all guess evenly and each for itself",
+            "So many would be expected if models that do not know guessed evenly, each for itself",
         ),
     ]
     table = Table.of(
@@ -263,13 +263,15 @@ def alone(asked: Asked) -> Answer:
         blocks,
         [
             *([BY_PARTS] * of.by_parts),
-            "By the first reply of each model. A question that some model did not answer counts with those that did. "
+            "By the first reply of each model. A question that some model did not answer counts with those that did; "
+            "one that fewer than two answered is left out. "
             f"There are {several(len(of.models), 'model')}.",
-            "How many lone right answers guessing gives is reckoned from the wrong answers to the questions that "
-            "nobody has right: either whoever does not know falls on the right option as on any other, so that each "
-            "answer that one model alone gives stands for as many right ones as one among the options that nobody "
-            "chose; or all guess evenly and each for itself, so that a wrong answer among K options stands for "
-            "1 / (K - 1) right ones."
+            "How many lone right answers may be luck is reckoned from the questions that nobody has right, where each "
+            "answer is a guess. The first number: a wrong option that one model alone chose could as well have been "
+            "the right one, so it counts as one right answer divided by the number of options that nobody chose. The "
+            "second: had all models guessed evenly and each for itself, a wrong answer among K options would stand for "
+            "1 / (K - 1) right ones. Real models share their mistakes, so the second is too high where it passes what "
+            "was found."
             if options_known
             else "The questions list no options, so it cannot be reckoned how many of these guessing would give.",
         ],

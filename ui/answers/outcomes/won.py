@@ -272,6 +272,8 @@ def frontier(asked: Asked) -> Answer:
     in_dollars = bool(alone) and all(one.cost is not None for one in alone)
     unit = "US dollars per question" if in_dollars else "calls per question"
     marks: dict[str, tuple[float, Estimate, str, Mark]] = {}
+    same = f"fold {viewed(asked).fold}, test", max((one.n for one in alone), default=0)
+    others: set[str] = set()
     singles: set[str] = set()
     for one in alone:
         spent = one.cost if in_dollars else one.calls
@@ -284,14 +286,20 @@ def frontier(asked: Asked) -> Answer:
         of = policy.cost
         paid = None if in_dollars and of.cost_usd is None else (of.cost_usd if in_dollars else policy.calls)
         if of.n and paid is not None:
-            words = f"{asked.say(policy.policy)} ({policy.of})"
-            marks[f"{len(marks):03}"] = (
+            words = f"{asked.say(policy.policy)} ({of.n:,} questions, {policy.of})"
+            key = f"{len(marks):03}"
+            others |= {key} if (policy.of, of.n) != same else set()
+            marks[key] = (
                 paid / of.n,
                 Estimate.of(of.accuracy),
                 words,
                 Mark(to=_episodes(policy)),
             )
-    best = unbeaten((key, spent, estimate.value or 0.0) for key, (spent, estimate, *_) in marks.items())
+    best = unbeaten(
+        (key, spent, estimate.value or 0.0)
+        for key, (spent, estimate, *_) in marks.items()
+        if key not in others
+    )
     least = max((estimate.value or 0.0 for _, estimate, *_ in marks.values()), default=0.0) - FAR
     drawn = [
         Point(spent, estimate, words, words, stands_out=key in best, mark=mark)
@@ -306,6 +314,8 @@ def frontier(asked: Asked) -> Answer:
     said = f"No rule or policy here is both cheaper and better than {kept}." if drawn else "Nothing to draw."
     if far := len(marks) - len(drawn):
         said += f" {several(far, 'model')} below {percent(least)} {'is' if far == 1 else 'are'} not drawn."
+    if others:
+        said += f" {several(len(others), 'policy', 'policies')} played other questions than the rules: drawn, not compared."
     said += "" if ran else " No policy has been played on these questions yet: the command below plays some."
     return Answer(
         "frontier",
@@ -314,8 +324,8 @@ def frontier(asked: Asked) -> Answer:
         blocks,
         [
             "The dotted line joins those than which no other is both cheaper and better. Policies are those of runs on "
-            "these recorded models, each on the questions that its run played, which may be others than those of the "
-            "rules; a reply that is used again in an episode costs nothing.",
+            "these recorded models, each on the questions that its run played, and only one that played the "
+            "same questions as the rules is put against them; a reply that is used again in an episode costs nothing.",
             *(["The table has no prices for all models, so calls stand in their place."] * (not in_dollars)),
         ],
         term="Frontier",

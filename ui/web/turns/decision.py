@@ -3,7 +3,7 @@ be recomputed; the prompt that the coordinator read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ from core.outcomes.asking import weights_of
 from core.play.policies import rule_of
 from core.play.session import request_at
 from ui.presentation.glossary import define, explain
-from ui.presentation.odds import alternatives, choice_words, options, undecided
+from ui.presentation.odds import alternatives, choice_words, masked_words, options, undecided
 from ui.presentation.rules import STRENGTH_WORDS, asked_words, told_of
 from ui.presentation.theme import ROLE_STYLES, code, label, one_line, percent
 from ui.presentation.words import pair_words
@@ -45,10 +45,12 @@ def decision_panel(
     by: str | None = None,
     planned: str = "",
     proposed: Pair | None = None,
+    missing: Collection[str] = (),
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
     that decided, shown where several decided the episode; `planned`: why the model is this one, where the turn is a
-    step of a workflow; `proposed`: what a person overruled, where it is known."""
+    step of a workflow; `proposed`: what a person overruled, where it is known; `missing`: the models of which an
+    outcome table has no answer."""
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
@@ -62,6 +64,8 @@ def decision_panel(
     if by is not None:
         st.markdown(f":blue-badge[:material/swap_horiz: decided by {label(by, 60)}]")
     st.markdown(choice_markdown(decision, models, proposed), help=explain("Softmax", "Argmax and sampling"))
+    if masked := masked_words(decision, models, missing):
+        st.markdown(label(masked, 200))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."

@@ -6,6 +6,8 @@ part, what narrows a list of questions (`domain`, `model`, `other`, `case`, `at`
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import streamlit as st
 
 from core.outcomes.matrix import SPLITS
@@ -14,6 +16,7 @@ from core.tasks.sets import FOLDS
 from ui.answers.asked import Asked, mark_words
 from ui.answers.outcomes.questions import Reply, find_task, replies_of
 from ui.answers.outcomes.subject import ON, asked_of_table
+from ui.answers.outcomes.won import table_of
 from ui.answers.pages import ANALYSES
 from ui.presentation.theme import correct_mark, label
 from ui.web.analysis.page import show_answers
@@ -53,8 +56,8 @@ def show() -> None:
 
 
 def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
-    """The table of the address, else the one that was looked at last, else the first; the fold; the questions. What is
-    measured on test questions alone lets nobody choose others, and the fold is asked for where it matters."""
+    """The table of the address, else the one that was looked at last, else the newest run's; the fold; the questions.
+    What is measured on test questions alone lets nobody choose others, and the fold is asked for where it matters."""
     names = {one.card.name: f"{one.card.name}, {one.card.tasks:,} questions" for one in found}
     won = state.param("part") == "won"
     splits = won or state.param("on") in SPLITS
@@ -72,7 +75,7 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
             names,
             name="table",
             key="outcomes_table",
-            default=next(iter(names)),
+            default=_newest(names),
             forgets=forgets,
             widget="list",
         )
@@ -109,6 +112,12 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
                 "and measured on the third.",
             )
     return load_table(name), int(fold) if fold in folds else 0, on if on in ON else "all"
+
+
+def _newest(names: Collection[str]) -> str:
+    """The table that the newest run was played from, else the first."""
+    pools = [str(run.config.get("pool") or "") for run in state.store().runs.list()]
+    return next((name for pool in pools if (name := table_of(pool)) and name in names), next(iter(names)))
 
 
 def _replies(asked: Asked, name: str) -> None:
