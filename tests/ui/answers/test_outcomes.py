@@ -292,6 +292,12 @@ def test_policies_that_were_played_stand_beside_the_rules(store: Store, table: O
     [points] = [one for one in found.blocks if isinstance(one, Points)]
     assert {"single:bob", "random"} <= {one.mark.to.params["policy"] for one in points.points if one.mark.to}
     assert "No policy has been played" not in found.sentence
+    assert "other questions than the rules" not in found.sentence
+    assert command(["run", *named, "--policy", "single:cyd", "--n", "3"]) == 0
+    few = answers(store, table, "won")["frontier"].sentence
+    assert "1 policy played other questions than the rules: drawn, not compared." in few
+    small_table(data_folder(), name="aaa")
+    assert [one.value for one in opened("outcomes").selectbox if one.label == "Table"] == ["known"]
     played = store.episodes.of_run(policies["random"]["run"])[0]
     replay = opened("replay", ep=played.id)
     [link] = [one for one in replay.page_link if one.label == "What every recorded model answered"]

@@ -16,7 +16,7 @@ from storage.rows.summaries import TurnOutline
 from tests.ui.pages import APP
 from ui.answers import blocks
 from ui.answers.blocks import Bars, Curve, Point, Series
-from ui.presentation.odds import alternatives, options, undecided, with_other_head
+from ui.presentation.odds import alternatives, masked_words, options, undecided, with_other_head
 from ui.presentation.theme import ROLE_STYLES, percent
 from ui.presentation.words import diff_markdown, word_diff
 from ui.web.analysis.figures import bars as level_bars
@@ -167,6 +167,16 @@ def test_odds_say_masked_instead_of_a_probability() -> None:
         "90.0 % → 30.0 %",
         "10.0 % → 50.0 %",
     ]
+
+
+def test_that_a_choice_was_forced_is_said() -> None:
+    some = dataclasses.replace(DECISION, model_mask=(False, True, True))
+    only = dataclasses.replace(DECISION, model_mask=(False, True, False))
+    assert masked_words(DECISION, MODELS) == ""
+    assert masked_words(some, MODELS) == "1 of 3 models could not be chosen."
+    assert masked_words(only, MODELS) == "No other model could be chosen."
+    told = masked_words(only, MODELS, missing=(MODELS[0], MODELS[2]))
+    assert told == "No other model could be chosen: the table has no answer of theirs to this question."
 
 
 def test_the_joint_grid_is_the_outer_product_and_marks_two_cells() -> None:

@@ -315,7 +315,8 @@ def frontier(asked: Asked) -> Answer:
     if far := len(marks) - len(drawn):
         said += f" {several(far, 'model')} below {percent(least)} {'is' if far == 1 else 'are'} not drawn."
     if others:
-        said += f" {several(len(others), 'policy', 'policies')} played other questions than the rules: drawn, not compared."
+        who = several(len(others), "policy", "policies")
+        said += f" {who} played other questions than the rules: drawn, not compared."
     said += "" if ran else " No policy has been played on these questions yet: the command below plays some."
     return Answer(
         "frontier",

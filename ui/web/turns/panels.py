@@ -444,7 +444,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             by=decider_words(recording, index),
             planned=chosen_by(recording.episode, index) if recording.episode.plans else "",
             proposed=recording.overruled(index),
-            missing=recording.episode.left_out if any(one.recorded for one in recording.outlines) else (),
+            missing=recording.missing,
         )
     if decision is None or headless:
         return

@@ -45,6 +45,11 @@ class Recording:
         """The pool slots in head order."""
         return self.episode.models
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The models of which the outcome table that it was played from has no answer to the question."""
+        return self.episode.left_out if any(one.recorded for one in self.outlines) else ()
+
     def decided_by(self, index: int) -> str:
         return decider_at(self.episode.policy, self.episode.deciders, index)
 

@@ -26,6 +26,7 @@ from core.errors import TrinityError
 from storage.rows.summaries import QUESTION_CUT, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.glossary import define
+from ui.presentation.odds import masked_words
 from ui.presentation.story import SAID, part_words, reason
 from ui.presentation.theme import ROLE_STYLES, label, percent, plain
 from ui.presentation.words import ordinal, pair_words, policy_name
@@ -144,6 +145,8 @@ def _choices(context: DecisionContext, sides: Sequence[_Side]) -> None:
     """What is explained, and whether the decision taken again is the recorded one."""
     st.markdown("**Why this choice? What in the text led to it**", help=define("Attribution"))
     decision = context.decision
+    if masked := masked_words(decision, context.recording.models, context.recording.missing):
+        st.markdown(label(masked, 200))
     if decision.origin == "override":
         st.caption("A person chose at this turn. This explains the coordinator's own likeliest choice.")
     elif decision.origin == "suggested_role":
