@@ -192,8 +192,9 @@ def turn_words(outline: TurnOutline, total: int | None) -> str:
 
 def verdict_of(outline: TurnOutline) -> Mark | None:
     """The mark of a Verifier's turn; None for a turn without a verdict."""
-    unreadable, compared = (flag in outline.flags for flag in (Flag.VERDICT_UNREADABLE, Flag.BY_AGREEMENT))
-    return verdict_mark(outline.verdict, unreadable=unreadable, compared=compared)
+    said = (Flag.VERDICT_UNREADABLE, Flag.BY_AGREEMENT, Flag.SELF_VERIFIED)
+    unreadable, compared, itself = (flag in outline.flags for flag in said)
+    return verdict_mark(outline.verdict, unreadable=unreadable, compared=compared, itself=itself)
 
 
 def cells(

@@ -115,6 +115,7 @@ ROLE_COLOURS = {Role.THINKER: "#7C5CBF", Role.WORKER: "#0E8A8A", Role.VERIFIER: 
 ACCEPT = Mark("✓", ":material/check_circle:", "Accept", "green", RIGHT_COLOUR)
 REVISE = Mark("↻", ":material/restart_alt:", "Revise", "orange", WARN_COLOUR)
 SAME = replace(ACCEPT, word="Answered the same")
+ITSELF = replace(ACCEPT, word="The same reply")
 DIFFERENT = replace(REVISE, word="Answered differently")
 UNREADABLE = Mark("?", ":material/help:", "Unreadable", "orange", WARN_COLOUR)
 
@@ -207,13 +208,19 @@ def ink_on(colour: str) -> str:
     return "#000000" if (luminance + 0.05) / 0.05 > 1.05 / (luminance + 0.05) else "#FFFFFF"
 
 
-def verdict_mark(verdict: Verdict | None, *, unreadable: bool = False, compared: bool = False) -> Mark | None:
+def verdict_mark(
+    verdict: Verdict | None, *, unreadable: bool = False, compared: bool = False, itself: bool = False
+) -> Mark | None:
     """The mark of a Verifier's verdict; None for a turn without one. `compared`: nobody judged, two recorded answers
-    were compared."""
+    were compared; `itself`: both are one and the same reply."""
     if unreadable:
         return UNREADABLE
     if compared:
-        return {Verdict.ACCEPT: SAME, Verdict.REVISE: DIFFERENT}.get(verdict) if verdict else None
+        return (
+            {Verdict.ACCEPT: ITSELF if itself else SAME, Verdict.REVISE: DIFFERENT}.get(verdict)
+            if verdict
+            else None
+        )
     return {Verdict.ACCEPT: ACCEPT, Verdict.REVISE: REVISE}.get(verdict) if verdict else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.episode import Flag, Role, Verdict
@@ -139,5 +141,6 @@ def test_two_recorded_answers_that_are_compared_are_no_judgement() -> None:
         "the same wrong answer"
     ]
     assert "Answered the same" in turn_words(turns[2], 4)
+    assert "The same reply" in turn_words(replace(turns[3], verdict=Verdict.ACCEPT), 4)
     assert "no other model was asked to check its answer" in turn_words(turns[3], 4)
     assert "judged its own" not in turn_words(turns[3], 4)
