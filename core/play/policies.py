@@ -23,8 +23,6 @@ Cycle = tuple[Role, ...]
 SINGLE = "single:"
 #: How the name of a cascade begins, before its models in order and its judge: "cascade:jack+sage+themis".
 CASCADE = "cascade:"
-#: How the name of a policy begins that may not choose a role, or some models.
-WITHOUT = "without:"
 #: How the name of an evolution's candidate begins, before its run, generation and number: "candidate:r1/12/5".
 CANDIDATE = "candidate:"
 
@@ -317,7 +315,7 @@ UNLESS_SURE = ("sure", "probe")
 
 def rule_of(name: str) -> str:
     """Which of the RULES a policy of this name plays by; empty for any other policy."""
-    if name.startswith(WITHOUT):
+    if name.startswith("without:"):
         name = name.split(":", 2)[-1]
     word = name.partition(":")[0]
     return word if word in RULES else ""

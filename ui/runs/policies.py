@@ -4,7 +4,7 @@ and the policy itself over one pool."""
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,8 @@ class Policies:
 
     `models` are the pool's slots, `cycles` the chosen cycle of roles of each policy that follows one, `encoders` those
     that are loaded, by name and type of number; several may share them. `computing` is the app's own where it is None.
-    `told` is what has to be known of its coordinators before they play.
+    `told` is what has to be known of its coordinators before they play. `stands_for` gives the checkpoint that the name
+    of a stored policy stands for, or refuses it.
     """
 
     store: Store
@@ -39,6 +40,7 @@ class Policies:
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     computing: Computing | None = None
     told: list[str] = field(default_factory=list)
+    stands_for: Callable[[str], str] = str
     _run: str = ""
 
     def play_in(self, run: str) -> Policies:
@@ -89,6 +91,7 @@ class Policies:
         """A checkpoint of the store, or of a folder."""
         from core.checkpoint import load_checkpoint
 
+        name = self.stands_for(name)
         if os.path.isdir(name):  # of a name that no path can have: no error, no folder
             return self.coordinator(load_checkpoint(name))
         self.check_stored(name)

@@ -84,21 +84,8 @@ def test_an_evolution_tells_what_replies_lacked_and_what_was_charged_at_its_boun
 
 
 def test_an_evolution_says_that_a_single_model_is_ahead_and_names_its_best_checkpoint(world: Sums) -> None:
-    short = (
-        "--generations",
-        1,
-        "--population",
-        2,
-        "--replicates",
-        2,
-        "--turns",
-        3,
-        "--validation",
-        4,
-        "--seed",
-        2,
-    )
-    result = world.done("evolve", "--tasks", world.tasks, *short)
+    short = ("--generations", 1, "--population", 2, "--replicates", 2, "--turns", 3)
+    result = world.done("evolve", "--tasks", world.tasks, *short, "--validation", 4, "--seed", 2)
     assert "Control, single:adder W V: 100.0 % of 4." in result.out
     [best, share] = re.search(r"checkpoint (\w+), ([\d.]+) %\.", result.out).groups()  # type: ignore[union-attr]
     assert float(share) < 100

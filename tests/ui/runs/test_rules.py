@@ -363,7 +363,7 @@ def test_an_evolution_of_each_fold_plays_the_fold_that_it_learned_from(recorded:
         [alone] = recorded.done("run", *of, *tasks, "--argmax", "--policy", checkpoint).json
         assert mine["by_fold"][str(fold)] == alone["accuracy"]
     assert masked["policy"] == "without:verifier:mine{fold}"
-    for name in ("mine0", evolved[0], f"without:verifier:{evolved[0]}"):
+    for name in ("mine0", evolved[0], f"without:verifier:{evolved[0]}", f"cloned:{evolved[0]}"):
         said = recorded.refused(*play, "--policy", name, "--folds", "1")
         assert (
             f"'{evolved[0]}' was evolved on outcomes:small@0 and may have seen test tasks of fold 1" in said

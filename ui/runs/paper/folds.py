@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from core.analysis.metrics import Mean, difference_over_tasks, share_over_tasks
 from core.episode import Flag, Role, Status
 from core.errors import ConfigError
-from core.play.policies import SINGLE, WITHOUT, Cycle, Pupil
+from core.play.policies import SINGLE, Cycle, Pupil
 from core.settings import Computing
 from core.tasks.sets import FOLDS, OUTCOMES_PREFIX, load_tasks
 from ui.runs import wiring
@@ -143,9 +144,9 @@ def play_folds(
             reader,
             how.computing,
         )
+        policies.stands_for = partial(_of_fold, store, f"{OUTCOMES_PREFIX}{table.card.name}", fold)
         for name in names:
-            own = _of_fold(store, name, f"{OUTCOMES_PREFIX}{table.card.name}", fold)
-            policy = policies.resolve(own, may_learn=True)
+            policy = policies.resolve(name.replace("{fold}", str(fold)), may_learn=True)
             policy = policy.teach(lessons) if isinstance(policy, Pupil) else policy
             episodes = arena.play(policy, parts[how.split])
             paid = [[turn for turn in one.turns if Flag.REUSED not in turn.flags] for one in episodes]
@@ -159,26 +160,20 @@ def play_folds(
             )
 
 
-def _of_fold(store: Store, name: str, table: str, fold: int) -> str:
-    """The policy that plays a fold of a table's tasks under this name, in which `{fold}` stands for the fold's number.
-    The name of an evolution stands for its best checkpoint. ConfigError for what was evolved on other tasks of the
-    table: it may have learned from those that it would be tested on."""
+def _of_fold(store: Store, table: str, fold: int, name: str) -> str:
+    """The checkpoint that plays a fold of a table's tasks under this name: the name of an evolution stands for its best
+    one. ConfigError for what was evolved on other tasks of the table: it may have learned from those that it would be
+    tested on."""
     from storage.analysis.defaults import best_of_each_run, validated_checkpoints
-    from ui.runs.policy_kinds import POLICIES
 
-    if name.startswith(WITHOUT):
-        what, _, inner = name.removeprefix(WITHOUT).partition(":")
-        return f"{WITHOUT}{what}:{_of_fold(store, inner, table, fold)}"
-    if name.partition(":")[0] in POLICIES:
-        return name
-    name = name.replace("{fold}", str(fold))
     if store.checkpoints.has(name):
         run = store.checkpoints.get(name).run_id
     elif run := store.runs.find(name, "evolve"):
         kept = store.checkpoints.list(run)
         name = best_of_each_run(kept, validated_checkpoints(store, kept)).get(run, name)
     tasks = str(store.runs.get(run).config.get("tasks")) if run else ""
-    if tasks.partition("@")[0] == table and tasks != f"{table}@{fold}":
+    of, _, learned = tasks.partition("@")
+    if of == table and (learned or "0") != str(fold):
         raise ConfigError(
             f"'{name}' was evolved on {tasks} and may have seen test tasks of fold {fold}: evolve one on "
             f"{table}@{fold}, or leave this fold out."

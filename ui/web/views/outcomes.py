@@ -65,8 +65,9 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
         st.info(
             label(f"There is no outcome table {named}: another one is shown.", 200), icon=":material/info:"
         )
-    if not named and st.session_state.get(_LAST) in names:
-        state.set_params(table=st.session_state[_LAST])
+    if not named:
+        last = st.session_state.get(_LAST)
+        state.set_params(table=last if last in names else _newest(names))
     left, middle, right = st.columns([3, 2, 2])
     with left:
         forgets = (*_LIST, "first", "second")
@@ -75,7 +76,7 @@ def _choose(found: list[OutcomeTable]) -> tuple[OutcomeTable, int, str]:
             names,
             name="table",
             key="outcomes_table",
-            default=_newest(names),
+            default=next(iter(names)),
             forgets=forgets,
             widget="list",
         )
