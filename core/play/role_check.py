@@ -10,7 +10,7 @@ from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
 from core.play.reading import Reading, read_reply
 from core.play.roles import Situation, dialect_and_tag, messages_for
 from core.pool.pool import Pool, closing
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, slots_of
 
 #: Small enough for every model, and with an answer that a Verifier can judge.
 TASK = Task("role-check", "How much is 17 + 25?", "42", "number")
@@ -49,12 +49,12 @@ class RoleCheck:
 
 
 def call_count(specs: Sequence[ModelSpec]) -> int:
-    return len(ROLE_ORDER) * sum(1 + _is_streamed(spec) for spec in specs)
+    return len(ROLE_ORDER) * sum(1 + _is_streamed(spec) for spec in slots_of(specs))
 
 
 def check_roles(pool: Pool) -> Iterator[RoleCheck]:
     """Every model in every role, as the calls are answered: all of them whole, then, of servers, streamed."""
-    calls = [(spec, role, _ask(spec, role)) for spec in pool.specs for role in ROLE_ORDER]
+    calls = [(spec, role, _ask(spec, role)) for spec in slots_of(pool.specs) for role in ROLE_ORDER]
     with closing(pool.ask([ask for *_, ask in calls])) as replies:
         for index, reply in replies:
             _, role, ask = calls[index]

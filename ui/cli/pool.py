@@ -57,7 +57,12 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
         print_json([{key: getattr(spec, key) for key in FIELDS} for spec in specs])
         return
     rows = [
-        (s.name, s.provider, s.model, name if s.provider == "recorded" else s.local or s.base_url)
+        (
+            f"{s.name} (judge)" if s.judge else s.name,
+            s.provider,
+            s.model,
+            name if s.provider == "recorded" else s.local or s.base_url,
+        )
         + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
         for s in specs
     ]
@@ -76,6 +81,7 @@ FIELDS = (
     "price_in",
     "price_out",
     "strength",
+    "judge",
 )
 
 
