@@ -74,21 +74,36 @@ def best_pair(arena: Arena, validation: Sequence[Task]) -> FixedPlanner:
 
 
 def table_by_family(
-    arena: Arena, candidates: Sequence[Policy], validation: Sequence[Task], tasks: Sequence[Task], name: str
+    arena: Arena,
+    candidates: Sequence[Policy],
+    known: Sequence[Task],
+    tasks: Sequence[Task],
+    name: str,
+    recorded: Vector | None = None,
 ) -> QuestionRouter:
-    """The candidate that solves most validation tasks of a family plays each of the `tasks` of this family; a family
-    without a validation task gets the best candidate over all. The rule is told the family of each task, which no
-    coordinator is."""
-    solved = tried(arena, candidates, validation)
-    rest, table = tried_by_family(solved.T, [task.family for task in validation])
+    """The candidate that solves most `known` tasks of a family plays each of the `tasks` of this family; a family
+    without a known task gets the best candidate over all. The rule is told the family of each task, which no
+    coordinator is. Candidates are tried on the known tasks, unless what each came to is `recorded` [candidates, known
+    tasks]."""
+    solved = tried(arena, candidates, known) if recorded is None else recorded
+    rest, table = tried_by_family(solved.T, [task.family for task in known])
     family_of = {task.question: task.family for task in tasks}
     chosen = ", ".join(f"{family} {_short(candidates[int(own.argmax())])}" for family, own in table.items())
 
     def worth(questions: Sequence[str]) -> Vector:
         return np.stack([table.get(family_of.get(question, ""), rest) for question in questions])
 
-    told = f"{name}, which is told each task's family: {chosen}. {_cost(len(candidates), len(validation))}"
-    return _router(arena, candidates, worth, tasks, name, told)
+    cost = _cost(len(candidates), len(known))
+    if recorded is not None:
+        cost = f"Chosen by what is recorded of {len(candidates)} candidates on {len(known):,} tasks."
+    return _router(
+        arena,
+        candidates,
+        worth,
+        tasks,
+        name,
+        f"{name}, which is told each task's family: {chosen}. {cost}",
+    )
 
 
 def ridge_rule(

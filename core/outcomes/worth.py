@@ -123,7 +123,7 @@ def rules(of: Outcomes, evolve: Flags, validation: Flags, measured: Flags) -> li
     found = [
         single,
         *(on.one_call(f"{SINGLE}{of.models[one]}", np.full(len(on.families), one)) for one in others),
-        _by_family(_Part.of(of, validation), on),
+        _by_family(_Part.of(of, evolve | validation), on),
     ]
     if of.comparable and len(of.models) > 2:
         found += [_comparing(key, of, evolve, validation, on) for key in COMPARING]
@@ -143,7 +143,7 @@ def _allowed_for(found: list[Measured]) -> list[Measured]:
 
 
 def _by_family(taught: _Part, on: _Part) -> Rule:
-    """As `core.evolution.rules.table_by_family` chooses, on validation tasks alone."""
+    """As `core.evolution.rules.table_by_family` chooses."""
     overall, table = tried_by_family(taught.known.right, taught.families)
     scores = scores_of(overall, table, on.families)
     taken = Counter(on.known.models[int(own.argmax())] for own in table.values())

@@ -281,13 +281,17 @@ def _by_family(policies: Policies, what: str) -> Policy:
     def teach(lessons: Lessons) -> Policy:
         from core.evolution.rules import needed_pairs, table_by_family
 
-        arena = lessons.arena
-        candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
-        return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
+        arena, school = lessons.arena, rules.School(lessons)
+        if what or school.table is None:
+            candidates = needed_pairs(arena) if what else arena.singles(lessons.cycles)
+            return table_by_family(arena, candidates, lessons.validation, lessons.tasks, name)
+        singles, known = arena.singles(lessons.cycles), school.both.right.T
+        return table_by_family(arena, singles, school.both_tasks, lessons.tasks, name, known)
 
     if what:
         return Pupil(name, policies.models, teach, ("validation",), _each_pair, needs=("plans",))
-    return Pupil(name, policies.models, teach, ("validation",), partial(_each_model, 1), _singles(policies))
+    alone = partial(_each_model, 1)
+    return Pupil(name, policies.models, teach, ("validation",), alone, _singles(policies), looks_up=True)
 
 
 def _ridge(policies: Policies, rest: str) -> Policy:

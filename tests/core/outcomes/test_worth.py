@@ -253,6 +253,16 @@ def test_best_per_domain_knows_who_is_good_at_what(folder: Path) -> None:
     assert difference.ci95[0] > 0
 
 
+def test_best_per_domain_learns_from_evolve_tasks_too(folder: Path) -> None:
+    """Ten validation tasks say that bob is ahead; with ninety evolve tasks it is ann."""
+    ann: list[Answered] = ["B" if 90 <= i < 96 else "A" for i in range(120)]
+    bob: list[Answered] = ["A" if i >= 90 and i < 100 else "B" for i in range(120)]
+    found = outcomes(small_table(folder, {"ann": ann, "bob": bob}, families=("sums",)))
+    place = np.arange(120)
+    chosen = of(rules(found, place < 90, (place >= 90) & (place < 100), place >= 100))["by-family"]
+    assert (chosen.says, chosen.accuracy) == ("ann in 1", 1.0)
+
+
 def test_a_model_with_few_rows_is_no_best_single_one_and_is_not_counted_wrong(folder: Path) -> None:
     few: list[Answered] = ["A" if i < 4 else None for i in range(40)]
     ann: list[Answered] = ["A" if i else "B" for i in range(40)]

@@ -16,6 +16,7 @@ from core.outcomes.matrix import outcomes
 from core.outcomes.pool import RecordedPool, recorded_grading
 from core.outcomes.worth import COMPARING, rules
 from core.tasks.graders import grade_many
+from core.tasks.sets import load_tasks
 from storage.store import Store, open_store
 from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.sums import Sums
@@ -102,6 +103,16 @@ def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:
     ).err
     assert "agree:family asks at most 3 models, until two agree (the best of 4 settings on " in told
     assert "takes" not in told.split("agree:family asks")[0], "nothing is played to choose it"
+
+
+def test_a_table_by_family_is_chosen_by_all_that_is_recorded_but_its_test(recorded: Sums) -> None:
+    told = recorded.done(
+        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "by-family", "--n", 5
+    ).err
+    learned = ("evolve", "validation")
+    n = sum(len(load_tasks("outcomes:small", split, None, 0)) for split in learned)
+    assert f"Chosen by what is recorded of 3 candidates on {n} tasks." in told
+    assert "takes" not in told, "nothing is played to choose it"
 
 
 def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sums) -> None:

@@ -149,10 +149,10 @@ def won(asked: Asked) -> Answer:
         "Which rule does best is read from the test questions on which it is measured. So a lead counts as more than "
         f"luck where it holds when all {several_rules} are allowed for, that of a single model when all single models "
         "are (Holm's correction, 5 % for all together); the interval and p in the table are of one comparison.",
-        "by-family: the model that was best on validation questions of the domain. agree: models in order of strength, "
-        "with :family in each domain's own, until two give the same answer, which stands, else the first one's. vote: "
-        "the most frequent answer, of equals the strongest model's; weighted-vote: each weighs the log odds of its "
-        "model. A model without a row is passed over. Answers are compared by first samples.",
+        "by-family: the model that was best on the domain's evolve and validation questions. agree: models in order of "
+        "strength, with :family in each domain's own, until two give the same answer, which stands, else the first "
+        "one's. vote: the most frequent answer, of equals the strongest model's; weighted-vote: each weighs the log "
+        "odds of its model. A model without a row is passed over. Answers are compared by first samples.",
         "The upper bounds read the grades, so no policy can reach them: of many models one is right by chance. With "
         "several samples the cross-fitted oracle chooses a model on half of a question's samples and is measured on "
         "the other half, which takes that luck out.",

@@ -175,8 +175,11 @@ class BatchPlan:
         return load_tasks(self.tasks, "validation", self.choosing, 0) if chosen else []
 
     def lesson_tasks(self) -> list[Task]:
-        """The tasks of the evolve split that policies are still to be taught by; all of a recorded pool's."""
-        taught, n = self.learns_from("questions"), None if is_recorded(self.pool) else self.questions
+        """The tasks of the evolve split that policies are still to be taught by; of a recorded pool all, also for those
+        that learn from validation tasks elsewhere, as they cost nothing."""
+        recorded = is_recorded(self.pool)
+        taught = self.learns_from("questions") or (recorded and self.learns_from("validation"))
+        n = None if recorded else self.questions
         return load_tasks(self.tasks, "evolve", n, 0, at_most=True) if taught else []
 
     def load_tasks(self) -> list[Task]:
