@@ -35,6 +35,7 @@ from core.play.ensembles import MajorityVote
 from core.play.forking import new_child, right_reply
 from core.play.judging import PASS_MARK, judge_messages, read_rating
 from core.play.policies import Policy, WrappedPolicy, cycle_policy, new_episode
+from core.play.role_check import call_count, check_roles
 from core.pool.spec import ModelSpec
 from core.tasks.graders import grade_many
 from core.workflow import Workflow
@@ -260,6 +261,15 @@ def test_a_fork_asks_for_nothing_that_is_recorded_and_a_reply_by_hand_is_rated()
     assert [(one.index, one.rating) for one in ended.judgements] == [(0, 6), (2, 10)]
     assert (ended.turns[2].correct_after, ended.correct) == (True, True)
     assert right_reply(parent, 0) is None  # nobody knows the one right text
+
+
+@pytest.mark.parametrize(("said", "problem"), [("Rating: [[7]]", ""), ("Fine.", "no readable rating")])
+def test_a_check_of_the_pool_asks_the_judge_for_a_rating(said: str, problem: str) -> None:
+    models = pool(lambda _: "<suggestion>Add.</suggestion><answer>42</answer>", lambda _: said)
+    found = [*check_roles(models)]
+    assert len(found) == call_count(models.specs) == 7
+    assert [one.problem for one in found if one.rates] == [problem]
+    assert [one.model for one in found].count("jo") == 1
 
 
 def test_a_reply_is_the_answer_as_a_whole() -> None:

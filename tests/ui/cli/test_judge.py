@@ -170,6 +170,16 @@ def test_a_second_judge_and_nobody_to_coordinate_are_refused(world: Sums) -> Non
     assert [one["name"] for one in listed if one["judge"]] == ["jo"]
 
 
+def test_a_reply_apart_from_an_episode_cannot_be_rated(world: Sums, tmp_path: Path) -> None:
+    line = {"question": "Greet me.", "answer": "Hello.", "said": "Hi.", "grader": "judge", "right": True}
+    (tmp_path / "graded.jsonl").write_text(json.dumps(line))
+    said = world.refused("tasks", "check", tmp_path / "graded.jsonl")
+    assert (
+        "is rated by a model, which is asked only while its episode is played: play it by trinity run" in said
+    )
+    assert not world.server.requests
+
+
 def test_what_a_killed_run_had_judged_is_not_paid_for_again(world: Sums, critic: Critic) -> None:
     unreadable: Answer = (respond(chat("I would rather not say."), kept=True),)
     critic.judge = [unreadable] * 2 + [fail(400, "no such model")]
