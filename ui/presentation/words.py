@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from core.conduct.planners import CONDUCTOR
-from core.episode import EDITED, Flag, Protocol, Role, Verdict
+from core.episode import Flag, Judgement, Protocol, Role, Verdict
+from core.finish import EDITED
+from core.play.judging import PASS_MARK
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
@@ -329,6 +331,21 @@ def recorded_words(outline: TurnOutline) -> str:
     elif row.verdict is not None:
         said.append("The verdict is recorded too.")
     return " ".join(said)
+
+
+def judged_words(said: Judgement) -> str:
+    """What a judge's reply came to, and what it cost, in one line."""
+    judge = f"the judge {one_line(said.judge, 40)}"
+    if said.reply.error is not None:
+        words = (
+            f"{judge[:1].upper()}{judge[1:]} could not be asked: {one_line(said.reply.error.message, 300)}"
+        )
+    elif said.rating is None:
+        words = f"{judge[:1].upper()}{judge[1:]} gave no rating from 1 to 10 that can be read."
+    else:
+        words = f"Rated {said.rating:g} of 10 by {judge}; {PASS_MARK:g} or more counts as right."
+    cost = [] if said.reply.reused else if_paid(said.reply.usage.cost_usd)
+    return f"{words} That cost {cost[0]}, apart from the turn's own cost." if cost else words
 
 
 def if_paid(cost: float | None) -> list[str]:
