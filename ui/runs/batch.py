@@ -32,6 +32,7 @@ from storage.store import Store
 from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
+from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import Preparation, to_config
 from ui.runs.play import (
@@ -204,7 +205,8 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     common = common_parts(store, plan, plan.load_tasks())
     resolved = resolve_policies(store, plan)
     wiring.check_recorded(common["pool"], (), resolved["policies"])
-    return BatchParts(**resolved, **common)
+    seen = tasks_seen(store, plan.policies, common["plan"].models, common["tasks"], plan.tasks)
+    return BatchParts(**{**resolved, "notes": (*resolved["notes"], *seen)}, **common)
 
 
 def _kept(store: Store, name: str) -> str:
