@@ -237,3 +237,19 @@ def pair_letter(pair: int) -> str:
     """A pick in short, as in every turn strip: `■a`."""
     slot, role = divmod(pair, len(ROLE_ORDER))
     return f"{ROLE_STYLES[ROLE_ORDER[role]].shape}{slot_letter(slot)}"
+
+
+_SEEN = "learned from or was validated on"
+
+
+def seen_words(policy: str, stored: str, seen: int, n: int, learned: str) -> str:
+    """That a policy plays `seen` of `n` tasks that the checkpoint or planner `stored` learned from, as it did on
+    the set `learned`; plain text that begins with the policy's name."""
+    who = f"{policy} was made from {stored}, which" if policy.removeprefix("conductor:") != stored else policy
+    these = "this very task" if n == 1 else f"{seen:,} of these {n:,} tasks"
+    return f"{who} {_SEEN} {these}, so its accuracy here is no test of it. The test split of {learned} is new to it."
+
+
+def tells_seen(sentence: str) -> bool:
+    """Whether a run's note is one of `seen_words`."""
+    return f" {_SEEN} " in sentence
