@@ -14,6 +14,7 @@ from core.analysis.comparison import MatchedTasks, is_solved
 from core.episode import Flag, Protocol, Role, Status
 from core.errors import StoreError
 from core.finish import EDITED
+from storage.analysis.routing import counted_episodes
 from storage.filters.episode_filter import EpisodeFilter, has_own
 from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
 from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT, total_if_all_known
@@ -266,6 +267,18 @@ def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
         .group_by(episode.c.task_key)
         .subquery()
     )
+
+
+def solved_by_task(store: Store, where: EpisodeFilter) -> dict[str, float]:
+    """The share of the finished episodes of each task, by its id, that came to the right answer."""
+    right = func.avg(case((episode.c.correct.is_(True), 1.0), else_=0.0))
+    query = (
+        select(task.c.id, right)
+        .join(task, task.c.key == episode.c.task_key)
+        .where(*counted_episodes(store, where))
+        .group_by(task.c.id)
+    )
+    return dict(fetch_rows(store.engine, query))
 
 
 @dataclass(frozen=True, slots=True)

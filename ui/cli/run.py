@@ -110,6 +110,7 @@ def _play(
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
+    from ui.presentation.comparison import tells_seen
     from ui.runs.batch import CyclesChosen, CyclesTried, PolicyTaught, prepare, with_choosing
     from ui.runs.plans import plan_of
     from ui.runs.settings.batch import BatchPlan
@@ -129,6 +130,8 @@ def _play(
         tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
     elif encoder_given and not any(one.reads for one in plan.pupils):
         say(f"None of these policies reads with an encoder, so --encoder {encoder_given} is not used.")
+    for note in filter(tells_seen, parts.notes):
+        say(f"Warning: {note}")
     for name, cycle in parts.plan.cycles.items():
         say(f"{name} plays {', '.join(cycle)}")
     if undecided := parts.plan.undecided:

@@ -113,8 +113,9 @@ def right_words(outcomes: Sequence[bool | None]) -> str:
 
 
 def share_words(share: float, ends: tuple[float, float]) -> str:
-    """A share with its interval: `44.0 % (39 to 49)`."""
-    return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
+    """A share with its interval: `44.0 % (39 to 49)`, one that is narrow with decimals: `99.8 % (99.6 to 99.9)`."""
+    places = 0 if ends[1] - ends[0] >= 0.02 else 1
+    return f"{percent(share)} ({100 * ends[0]:.{places}f} to {100 * ends[1]:.{places}f})"
 
 
 def score_words(score: Score) -> str:

@@ -34,6 +34,7 @@ from storage.store import Store
 from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
+from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import Preparation, to_config
 from ui.runs.play import (
@@ -207,7 +208,8 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     resolved = resolve_policies(store, plan)
     wiring.check_recorded(common["pool"], (), resolved["policies"])
     check_judge(common["pool"].specs, [*plan.choosing_tasks(), *plan.lesson_tasks()])
-    return BatchParts(**resolved, **common)
+    seen = tasks_seen(store, plan.policies, common["plan"].models, common["tasks"], plan.tasks)
+    return BatchParts(**{**resolved, "notes": (*resolved["notes"], *seen)}, **common)
 
 
 def _kept(store: Store, name: str) -> str:

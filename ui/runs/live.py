@@ -31,6 +31,7 @@ from storage.rows.summaries import Proposal, RunStatus
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
+from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, Preparation
 from ui.runs.play import Ending, LiveControl, decompositions, prepare_run
@@ -203,6 +204,7 @@ def prepare(store: Store, plan: LivePlan) -> LiveParts:
     check_judge(pool.specs, [plan.task])
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
+    policies.told += tasks_seen(store, [plan.policy], models, [plan.task], plan.tasks)
     return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks), policies)
 
 

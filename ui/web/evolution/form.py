@@ -24,7 +24,14 @@ from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.runs import wiring
 from ui.runs.course import LEARNERS
-from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
+from ui.runs.settings.learning import (
+    POCKET_TASKS,
+    EvolutionPlan,
+    TrainingPlan,
+    learning_sets,
+    plan_from,
+    usual_settings,
+)
 from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
@@ -75,8 +82,14 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
             st.caption(f"{chosen['generations'] * each:,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
-            look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
-            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
+            looks: dict[str, dict[str, Any]] = {
+                "barred": {"options": barred, "format_func": lambda value: one_line(str(value), 30)},
+                "constant_spread": {
+                    "value": None,
+                    "placeholder": _constant_spread(chosen["learner"], settings.pool),
+                },
+            }
+            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", looks)
     with right, st.container(border=True):
         settings = choose_reader("ev", settings)
         return _plan(EvolutionPlan, "ev", store, chosen, settings)
@@ -195,6 +208,12 @@ def _learner() -> str:
             look = "primary" if now else "secondary"
             button(words, f"ev_size_{words}", partial(_fill, learner, budget), type=look)
     return learner
+
+
+def _constant_spread(learner: str, pool: str) -> str:
+    """What `constant_spread` is while its field is empty: it follows the pool and the spread beside it."""
+    spread = st.session_state.get("ev_logit_spread", settings_of(EvolutionPlan)["logit_spread"].default)
+    return f"{usual_settings(learner, pool, spread)['constant_spread']:g}"
 
 
 # What is trained
