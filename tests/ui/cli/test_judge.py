@@ -19,6 +19,7 @@ from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, chat, fail, faulty_server, respond
 from tests.ui.pages import opened, plainly
 from tests.ui.sums import Sums
+from ui.runs import wiring
 from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.worker import play_claimed
@@ -168,6 +169,8 @@ def test_a_second_judge_and_nobody_to_coordinate_are_refused(world: Sums) -> Non
     pool.write_text(text)
     listed = world.done("pool", "list", "--json").json
     assert [one["name"] for one in listed if one["judge"]] == ["jo"]
+    served = wiring.resolve_pool(str(pool), judged=False)  # the endpoint's: nobody knows what would be right
+    assert [one.name for one in served.specs] == ["writer", "poet"]
 
 
 def test_a_reply_apart_from_an_episode_cannot_be_rated(world: Sums, tmp_path: Path) -> None:
