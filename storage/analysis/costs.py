@@ -24,7 +24,7 @@ from storage.analysis.verdicts import TurnGroup
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import DECIDER, read_shares, sum_if_all_known, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import candidate, episode, learning_update, plan, run, turn
+from storage.rows.schema import candidate, episode, judgement, learning_update, plan, run, turn
 from storage.store import Store
 
 
@@ -467,3 +467,26 @@ def window_cut(
         tokens.prompt(one, "chat" if one.messages else tokens.input_format).overflow for one in requests
     )
     return WindowCut(cut, len(requests), recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How often the judge was asked about the answers of a policy, the mean of its ratings of final answers, and what
+    its calls cost; None where nothing is known."""
+
+    calls: int
+    rating: float | None
+    cost_usd: float | None
+
+
+def judged(store: Store, run_id: str) -> dict[str, Judged]:
+    """What the judge said of each policy's answers in a run; empty where no model judges. One query."""
+    final = case((judgement.c.answer == episode.c.answer, judgement.c.rating))
+    query = (
+        select(episode.c.policy, func.count(), func.avg(final), total_if_all_known(judgement.c.cost_usd))
+        .join(episode, episode.c.id == judgement.c.episode_id)
+        .where(episode.c.run_id == run_id)
+        .group_by(episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return {policy: Judged(*found) for policy, *found in connection.execute(query)}
