@@ -24,7 +24,7 @@ from storage.analysis.verdicts import TurnGroup
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import DECIDER, read_shares, sum_if_all_known, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import candidate, episode, judgement, learning_update, plan, run, turn
+from storage.rows.schema import candidate, episode, learning_update, plan, run, task, turn
 from storage.store import Store
 
 
@@ -203,6 +203,18 @@ def _policy_cost(
         false_accept,
         dict(accepts),
     )
+
+
+def solved_by_task(store: Store, where: EpisodeFilter) -> dict[str, float]:
+    """The share of the finished episodes of each task, by its id, that came to the right answer."""
+    right = func.avg(case((episode.c.correct.is_(True), 1.0), else_=0.0))
+    query = (
+        select(task.c.id, right)
+        .join(task, task.c.key == episode.c.task_key)
+        .where(*counted_episodes(store, where))
+        .group_by(task.c.id)
+    )
+    return dict(fetch_rows(store.engine, query))
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:
@@ -467,26 +479,3 @@ def window_cut(
         tokens.prompt(one, "chat" if one.messages else tokens.input_format).overflow for one in requests
     )
     return WindowCut(cut, len(requests), recorded)
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """How often the judge was asked about the answers of a policy, the mean of its ratings of final answers, and what
-    its calls cost; None where nothing is known."""
-
-    calls: int
-    rating: float | None
-    cost_usd: float | None
-
-
-def judged(store: Store, run_id: str) -> dict[str, Judged]:
-    """What the judge said of each policy's answers in a run; empty where no model judges. One query."""
-    final = case((judgement.c.answer == episode.c.answer, judgement.c.rating))
-    query = (
-        select(episode.c.policy, func.count(), func.avg(final), total_if_all_known(judgement.c.cost_usd))
-        .join(episode, episode.c.id == judgement.c.episode_id)
-        .where(episode.c.run_id == run_id)
-        .group_by(episode.c.policy)
-    )
-    with reading(store.engine) as connection:
-        return {policy: Judged(*found) for policy, *found in connection.execute(query)}

@@ -173,8 +173,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     from core.analysis.metrics import wilson_interval
     from core.episode import Status
     from core.play.judging import PASS_MARK
-    from storage.analysis.costs import judged
-    from storage.analysis.standings import PolicySide, calls
+    from storage.analysis.standings import PolicySide, calls, judged
     from storage.analysis.verdicts import turn_groups
     from storage.filters.episode_filter import EpisodeFilter
     from ui.presentation.words import dollars

@@ -14,9 +14,8 @@ from core.episode import Flag
 from core.outcomes.matrix import Paired, compared
 from core.outcomes.worth import SINGLE, Measured, rules
 from core.tasks.sets import FOLDS, OUTCOMES_PREFIX
-from storage.analysis.costs import PolicyCost, policy_costs
+from storage.analysis.costs import PolicyCost, policy_costs, solved_by_task
 from storage.analysis.costs import frontier as unbeaten
-from storage.analysis.standings import solved_by_task
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
