@@ -268,4 +268,6 @@ class Recording:
     def _named(self, played: Episode, place: str, policy: str, generation: int) -> Episode:
         name = f"e{self.run_id[1:]}-{place}"
         turns = tuple(replace(turn, episode_id=name) for turn in played.turns)
-        return replace(played, id=name, run_id=self.run_id, policy=policy, generation=generation, turns=turns)
+        judgements = tuple(replace(one, episode_id=name) for one in played.judgements)
+        own: dict[str, Any] = {"id": name, "run_id": self.run_id, "turns": turns, "judgements": judgements}
+        return replace(played, policy=policy, generation=generation, **own)

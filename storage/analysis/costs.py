@@ -13,7 +13,8 @@ import numpy as np
 from sqlalchemy import ColumnElement, case, func, select
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import EDITED, Decide, EndReason, Flag, Status, Task, Transcript, Verdict
+from core.episode import Decide, EndReason, Flag, Status, Task, Transcript, Verdict
+from core.finish import EDITED
 from core.play.session import recorded_requests
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.tokens.prompts import PromptTokens

@@ -48,7 +48,7 @@ from ui.presentation.comparison import (
     verdict,
 )
 from ui.presentation.rules import told_of
-from ui.presentation.theme import RIGHT, WRONG, one_line, percent
+from ui.presentation.theme import RIGHT, WRONG, one_line, percent, signed_points
 from ui.presentation.words import setting_words
 
 #: Rows on one page of the list of tasks, so many at once are read of all, and families in the figure of families.
@@ -424,7 +424,7 @@ def families(asked: Asked) -> Answer | None:
         for family in sorted(largest)
     }
     sure = [
-        f"{name} ({100 * one.difference.difference:+.1f} points)"
+        f"{name} ({signed_points(one.difference.difference)} points)"
         for name, one in found.items()
         if one.difference.low > 0 or one.difference.high < 0
     ]

@@ -172,7 +172,8 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
     from core.episode import Status
-    from storage.analysis.standings import PolicySide, calls
+    from core.play.judging import PASS_MARK
+    from storage.analysis.standings import PolicySide, calls, judged
     from storage.analysis.verdicts import turn_groups
     from storage.filters.episode_filter import EpisodeFilter
     from ui.presentation.words import dollars
@@ -185,6 +186,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     planned = each * len(plan.policies)
     unbegun = planned - cut.total() - sum(one.n + one.missing for one in rows)
     asked = calls(store, [PolicySide(one.policy, run_id) for one in rows])
+    rated = judged(store, run_id)
     recorded = any(spec.provider == "recorded" for spec in specs)
     if as_json:
         print_json(
@@ -199,6 +201,15 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
                     "calls_mean": made.calls_each,
                     "tokens_mean": made.tokens_each,
                     "cost_usd_mean": one.cost_usd / one.n if one.cost_usd is not None and one.n else None,
+                    **(
+                        {
+                            "rating_mean": said.rating,
+                            "judge_calls": said.calls,
+                            "judge_cost_usd": said.cost_usd,
+                        }
+                        if (said := rated.get(one.policy))
+                        else {}
+                    ),
                 }
                 for one, made in zip(rows, asked, strict=True)
             ]
@@ -236,6 +247,15 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
             for one, made in zip(rows, asked, strict=True)
         ],
     )
+    if rated:
+        means = (f"{name} {one.rating:.2f}" for name, one in rated.items() if one.rating is not None)
+        costs = [one.cost_usd for one in rated.values()]
+        paid = dollars(None if None in costs else sum(cost or 0.0 for cost in costs))
+        say(
+            f"The judge's mean rating of final answers, of 10: {', '.join(means) or 'none'}; {PASS_MARK:g} or more "
+            f"counts as right. It was asked {sum(one.calls for one in rated.values()):,} times for {paid}, apart from "
+            "the costs above."
+        )
     if recorded and (missing := sum(one.missing for one in rows)):
         say(
             f"{missing} of {planned} episodes are missing, as models that they need have no recorded reply to their "

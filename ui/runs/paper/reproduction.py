@@ -26,6 +26,7 @@ from core.play.policies import SINGLE, Policy
 from core.pocket.models import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from core.settings import POCKET_POOL
 from core.tasks.sets import POCKET_SETS, digest_of_tasks, load_tasks, tasks_in_file
 from storage.rows.summaries import RunStatus
@@ -95,7 +96,7 @@ class Reproduction:
     @cached_property
     def models(self) -> tuple[str, ...]:
         """The pool's slots."""
-        return tuple(spec.name for spec in self.metered.specs)
+        return tuple(spec.name for spec in slots_of(self.metered.specs))
 
     @cached_property
     def grade(self) -> GradeMany:

@@ -15,6 +15,7 @@ from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
 from core.fields import Field, settings_of
+from core.pool.spec import slots_of
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
@@ -67,7 +68,7 @@ _ELSEWHERE = {
 
 def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | None, str]:
     """What was chosen, and what has to be done before it may begin (empty when nothing)."""
-    specs = pool_specs(settings.pool)
+    specs = slots_of(pool_specs(settings.pool))
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
@@ -96,7 +97,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
 
 def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | None, str]:
     """What was chosen, and what has to be done before it may begin (empty when nothing)."""
-    models = tuple(one.name for one in pool_specs(settings.pool))
+    models = tuple(one.name for one in slots_of(pool_specs(settings.pool)))
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
@@ -141,7 +142,7 @@ def _plan(
     help = f"To find it again, and for `trinity {command} --resume --name`."
     name = draw(st.container(), settings_of(kind)["name"], f"{form}_name", max_chars=60, help=help)
     specs = pool_specs(settings.pool)
-    models = tuple(one.name for one in specs)
+    models = tuple(one.name for one in slots_of(specs))
     st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
     try:
         if kind is EvolutionPlan:
@@ -163,7 +164,7 @@ def _plan(
             st.info(label(note, 300), icon=":material/info:")
         plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
         if isinstance(plan, TrainingPlan):
-            parts = training_episodes(plan, len(specs), len(tasks), len(validation))
+            parts = training_episodes(plan, len(models), len(tasks), len(validation))
             most = ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n)
             st.caption(f"At most {most}.")
         if not paid_models(specs):
