@@ -283,6 +283,23 @@ def one_line(text: str, limit: int = 100) -> str:
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "…"
 
 
+def one_lines(names: Sequence[str], limit: int) -> list[str]:
+    """Names on one line each, of so many characters at most, for the labels of a figure: where two would look the same
+    once they are cut, each keeps the word that it alone has, else gets a number."""
+    cut = [one_line(name, limit) for name in names]
+    found = list(cut)
+    for i, name in enumerate(names):
+        alike = [other for j, other in enumerate(names) if cut[j] == cut[i] and i != j]
+        own = [word for word in re.split(r"[-_@/ ]", name) if all(word not in other for other in alike)]
+        if alike and own:
+            last = own[0][: limit - 2]
+            found[i] = one_line(f"{name[: limit - 1 - len(last)]}…{last}", limit)
+    return [
+        name if found.count(name) == 1 else f"{name[: limit - 3]}…{found[: i + 1].count(name)}"
+        for i, name in enumerate(found)
+    ]
+
+
 _PUNCTUATION = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 #: What Streamlit looks for in text even where all of it is escaped, with the character to break it after: bare links
 #: (`https://`, `www.`, `a@b.c`), icons and emoji between colons, arrows and signs that stand alone.

@@ -407,10 +407,10 @@ def generations(
         some = [one for one in checkpoints if one.is_planner is planners]
         taught = {
             one.policy: "labels"
-            if one.kind == _LABELLED
+            if one.config.get("kind") == _LABELLED
             else (teachers or {}).get(one.run_id or "", "a policy")
             for one in some
-            if one.kind in (_LABELLED, _CLONED)
+            if one.config.get("kind") in (_LABELLED, _CLONED)
         }
         found |= _name_apart([(one.policy, one.run_id, one.generation) for one in some], names, taught)
     return found
@@ -419,7 +419,9 @@ def generations(
 def generations_of(store: Store) -> Generations:
     """Those of all checkpoints and planners of a store."""
     checkpoints = store.checkpoints.list(planners=None)
-    cloned = {one.run_id for one in checkpoints if one.kind == _CLONED and one.run_id is not None}
+    cloned = {
+        one.run_id for one in checkpoints if one.config.get("kind") == _CLONED and one.run_id is not None
+    }
     teachers = {run: _teacher(store.runs.get(run).config) for run in cloned}
     return generations(checkpoints, store.runs.names(), teachers)
 

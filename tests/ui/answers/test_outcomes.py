@@ -20,8 +20,9 @@ from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.pages import assert_literal, command, opened, opened_in, plainly, shown
 from ui.answers import pages
 from ui.answers.blocks import Answer, Estimate, Estimates, Grid, Points, Table
-from ui.answers.outcomes.subject import asked_of_table, short
+from ui.answers.outcomes.subject import asked_of_table
 from ui.notebook import outcomes
+from ui.presentation.theme import one_lines
 from ui.web.pickers.palette import called, outcome_tables
 
 HOSTILE = "<script>alert(1)</script> $x$ ![a](https://a.example/b.png) **bold**"
@@ -351,7 +352,7 @@ def test_short_names_stay_apart() -> None:
         "Phi-3",
         *["the-same-long-name"] * 2,
     ]
-    found = short(names)
+    found = one_lines(names, 14)
     assert found[:3] == ["Meta-Llama…70B", "Meta-Llama-…8B", "Phi-3"]
     assert len(set(found)) == len(names)
     assert max(map(len, found)) <= 14

@@ -34,7 +34,7 @@ def test_with_two_evolutions_each_generation_says_whose_it_is() -> None:
 
 def test_what_began_an_evolution_says_who_taught_it() -> None:
     taught = [
-        replace(of_run(run, 0), kind=kind)
+        replace(of_run(run, 0), config={"kind": kind})
         for run, kind in (("r1", "labels"), ("r2", "cloned"), ("r3", "cloned"))
     ]
     names = generations([*taught, of_run("r4", 0), of_run("r2", 9)], {"r2": "mine"}, {"r2": "probe"})

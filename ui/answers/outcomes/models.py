@@ -27,7 +27,6 @@ from ui.answers.outcomes.subject import (
     matrix,
     points,
     questions,
-    short,
     strongest,
     viewed,
 )
@@ -82,7 +81,7 @@ def known(asked: Asked) -> Answer:
     grid = Grid(names_of_models, names, ("model", "domain"), cells, top=1.0)
     if len(names) > len(order):  # the longer side goes down: a phone is narrow
         turned = [list(column) for column in zip(*cells, strict=True)]
-        grid = Grid(names, short(names_of_models), ("domain", "model"), turned, top=1.0)
+        grid = Grid(names, names_of_models, ("domain", "model"), turned, top=1.0)
     drawn: Block = grid
     if not columns:  # one domain: a grid would be a single column, in which a point cannot be seen
         drawn = Estimates(

@@ -3,7 +3,6 @@ its page."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -122,27 +121,6 @@ def luck(holds: bool | None) -> str:
 def part_of(k: int, n: int) -> str:
     """A share in words, or that there is none."""
     return percent(k / n) if n else "none"
-
-
-def short(names: Sequence[str], most: int = 14) -> list[str]:
-    """Names of so many characters at most, told apart by the words that only one of them has."""
-    cut = [name if len(name) <= most else f"{name[: most - 1]}…" for name in names]
-    found = list(cut)
-    for i, name in enumerate(names):
-        others = [other for j, other in enumerate(names) if cut[j] == cut[i] and i != j]
-        own = [word for word in re.split(r"[-_@/ ]", name) if all(word not in other for other in others)]
-        if others and own:
-            last = own[0][: most - 2]
-            found[i] = f"{name[: most - 1 - len(last)]}…{last}"
-    return distinct_names(found)
-
-
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """The same names, with a number behind those that are still equal."""
-    return [
-        name if names.count(name) == 1 else f"{name[:11]}…{names[: i + 1].count(name)}"
-        for i, name in enumerate(names)
-    ]
 
 
 def strongest(asked: Asked) -> list[int]:

@@ -31,11 +31,10 @@ from ui.answers.outcomes.subject import (
     part_of,
     questions,
     share,
-    short,
     strongest,
     there,
 )
-from ui.presentation.theme import percent
+from ui.presentation.theme import one_lines, percent
 from ui.presentation.words import cost_words, several, share_words
 
 _NOT_COMPARABLE = (
@@ -56,7 +55,7 @@ def second(asked: Asked) -> Answer:
     b = of.models.index(other.value)
     found = pair(of, tasks, a, b)
     names = first.value, other.value
-    called = short(names, 20)
+    called = one_lines(names, 20)
     at = partial(questions, asked, model=names[0], other=names[1])
     lines = [
         Line("They agree", share(found.same, found.n), Mark(to=at("same"))),
@@ -158,7 +157,7 @@ def agreement(asked: Asked) -> Answer | None:
 
     def grid(title: str, key: str, k: str, n: str, words: str) -> Grid:
         cells = [[cell(a, b, k, n, words) for b in order] for a in order]
-        return Grid(names, short(names), ("model", "other"), cells, top=1.0, title=title, key=key)
+        return Grid(names, names, ("model", "other"), cells, top=1.0, title=title, key=key)
 
     same = [one for (a, b), one in pairs.items() if order.index(a) < order.index(b) and one.n]
     if not same:

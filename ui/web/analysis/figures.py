@@ -23,6 +23,7 @@ from ui.presentation.theme import (
     layout,
     model_colour,
     one_line,
+    one_lines,
     percent,
 )
 from ui.web.kit.figures import (
@@ -114,8 +115,8 @@ def grid(block: Grid, ink: str) -> go.Figure:
             ]
             for row, of in zip(block.rows, block.cells, strict=True)
         ],
-        [literal(one, 30) for one in block.rows],
-        [literal(one, 14) for one in block.columns],
+        [literal(one, 30) for one in one_lines(block.rows, 30)],
+        [literal(one, 14) for one in one_lines(block.columns, 14)],
         ink,
         axes=block.axes,
         signed=block.signed,
@@ -125,7 +126,7 @@ def grid(block: Grid, ink: str) -> go.Figure:
 
 def _hover(row: str, column: str, cell: Cell) -> str:
     ends = f"<br>95 % {percent(cell.ci95[0])} to {percent(cell.ci95[1])}" if cell.ci95 else ""
-    return f"{literal(row, 40)}, {literal(column, 30)}: {literal(cell.detail, 80)}{ends}"
+    return f"{literal(row, 80)}, {literal(column, 80)}: {literal(cell.detail, 80)}{ends}"
 
 
 def bars(block: Bars) -> go.Figure:
