@@ -90,19 +90,8 @@ class Flag(StrEnum):
 
 #: By which rule a Worker's answer was found in its reply (`core.play.answers.find_answer`).
 AnswerRule = Literal[
-    "pattern",
-    "tag",
-    "open tag",
-    "fence",
-    "box",
-    "json",
-    "hashes",
-    "sentence",
-    "letter",
-    "bare",
-    "conclusion",
-    "whole",
-]
+    "pattern", "tag", "open tag", "fence", "box", "json", "hashes", "sentence", "letter", "bare", "conclusion", "whole"
+]  # fmt: skip
 ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
@@ -261,6 +250,21 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """One reply of the judge about the answer of turn `index`, and the rating from 1 to 10 that was read from it; None
+    where none can be. `number` counts those of an episode, from 0. No model reads it."""
+
+    episode_id: str
+    index: int
+    number: int
+    judge: str
+    answer: str
+    messages: tuple[Message, ...]
+    reply: Reply
+    rating: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A finished turn: decision, messages, reply and what was read from it."""
 
@@ -308,10 +312,6 @@ class Change:
         return self.kind in ("reply", "verdict")
 
 
-#: Why a reply ends that a fork has by hand: no model wrote it.
-EDITED = "edited"
-
-
 @dataclass(frozen=True, slots=True)
 class Fork:
     """Where an episode comes from that carries turns 0 to `turn` - 1 of `parent` and plays on from there. One of a
@@ -355,6 +355,7 @@ class Episode:
     fork: Fork | None = None
     turns: tuple[Turn, ...] = ()
     plans: tuple[Plan, ...] = ()  # of a workflow's episode, in order
+    judgements: tuple[Judgement, ...] = ()  # of a task that a model judges, in order
     status: Status = Status.RUNNING
     end_reason: EndReason | None = None
     answer: str | None = None
@@ -496,4 +497,4 @@ class EpisodeFinished:
     episode: Episode
 
 
-Event = EpisodeStarted | Plan | TurnStarted | Delta | Replied | Turn | EpisodeFinished
+Event = EpisodeStarted | Plan | TurnStarted | Delta | Replied | Judgement | Turn | EpisodeFinished

@@ -93,7 +93,13 @@ def load_specs(path: Path, data_folder: Path | None = None) -> tuple[ModelSpec, 
     for number, name in enumerate(names, start=1):
         if name in names[: number - 1]:
             raise ConfigError(f"{path}, model {number} ('{name}'): name is already taken; give each its own.")
-    return specs
+    judges = [spec.name for spec in specs if spec.judge]
+    if len(judges) > 1 or len(judges) == len(specs):
+        raise ConfigError(
+            f"{path}: {', '.join(judges)} {'have' if len(judges) > 1 else 'has'} judge = true: one model may have it, "
+            "beside those that are coordinated."
+        )
+    return tuple(replace(spec, roles=()) if spec.judge else spec for spec in specs)
 
 
 def _with_defaults(entry: dict[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,7 +165,7 @@ _POCKET = model_of(
 _SHARED = ("dialect", "temperature", "role_temperature", "max_tokens")
 _LOCAL = model_of(
     ModelSpec,
-    ["name", "strength", "context_window", "system_role", "extra", *_SHARED],
+    ["name", "strength", "judge", "context_window", "system_role", "extra", *_SHARED],
     local=(_SPEC_HINTS["local"], ...),
     device=(_COMPUTING_HINTS["device"], "auto"),
     dtype=(_COMPUTING_HINTS["dtype"], None),

@@ -36,6 +36,7 @@ from core.episode import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
+    Judgement,
     Plan,
     Replied,
     Status,
@@ -43,11 +44,12 @@ from core.episode import (
     TurnStarted,
 )
 from core.errors import StoreError
+from core.play.judging import PASS_MARK
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.full_episodes import new_episode_row, read_episodes
 from storage.rows.progress import EpisodeProgress
-from storage.rows.schema import at_turn, episode, plan, same_turn, state, text, turn
+from storage.rows.schema import at_turn, episode, judgement, plan, same_turn, state, text, turn
 from storage.shelves.runs import check_owner
 from storage.store import Store
 
@@ -169,7 +171,7 @@ class _EventWriter:
         if isinstance(event, Delta):
             self._delta(event)
             return
-        reply = event.reply if isinstance(event, Replied | Plan) else None
+        reply = event.reply if isinstance(event, Replied | Plan | Judgement) else None
         # No known price: perhaps. What a table recorded was paid for long ago.
         paid = reply is not None and reply.usage.charged_usd != 0 and reply.recorded is None
         with writing(self.store.engine, durable=paid) as connection:
@@ -187,6 +189,8 @@ class _EventWriter:
                     self._turn_started(connection, event)
                 case Replied():
                     _replied(connection, event)
+                case Judgement():
+                    _judged(connection, event, self.store.now())
                 case Turn():
                     self._turn(connection, event)
                 case EpisodeFinished():
@@ -294,6 +298,13 @@ def _replied(connection: Connection, event: Replied) -> None:
         connection.execute(_INSERT[text], rows)
 
 
+def _judged(connection: Connection, event: Judgement, at: float) -> None:
+    connection.execute(_INSERT[judgement], mapping.judgement_row(event, at))
+    if event.rating is not None:
+        place = {"of": event.episode_id, "place": event.index, "right": event.rating >= PASS_MARK}
+        connection.execute(_SETTLE, place)
+
+
 # Statements, made once: making them takes longer than running them. `of` is an episode, `place` the index of its turn.
 
 
@@ -305,7 +316,7 @@ def _here(table: Table) -> ColumnElement[bool]:
     return at_turn(table, bindparam("of"), bindparam("place"))
 
 
-_INSERT = {table: insert(table) for table in (episode, plan, turn, text, state)}
+_INSERT = {table: insert(table) for table in (episode, plan, judgement, turn, text, state)}
 _THIS = episode.c.id == bindparam("of")
 _EPISODE = select(episode.c.status, episode.c.deciders).where(_THIS)
 _RESUME = update(episode).where(_THIS).values(status=Status.RUNNING, end_reason=None, finished=None)
@@ -330,5 +341,11 @@ _REPLY = (
     update(turn)
     .where(_here(turn), turn.c.stage != "finished")
     .values({name: bindparam(f"new_{name}", type_=Float) + _CHARGED for name in _PAID})
+)
+#: A turn that a fork has by hand stands before its answer is rated.
+_SETTLE = (
+    update(turn)
+    .where(_here(turn), turn.c.stage == "finished", turn.c.correct_after.is_(None))
+    .values(correct_after=bindparam("right"))
 )
 _FINISH = update(turn).where(_here(turn), turn.c.stage == "replied")

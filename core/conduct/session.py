@@ -32,6 +32,7 @@ from core.episode import (
     Failure,
     Flag,
     Grade,
+    Judgement,
     Message,
     Plan,
     Replied,
@@ -47,6 +48,7 @@ from core.errors import ConfigError
 from core.finish import ONLY_UNASKED_CALLS
 from core.play import reading
 from core.play.answers import find_answer
+from core.play.judging import graded
 from core.play.policies import Masks, Policy
 from core.play.session import NOT_ASKED, reply_flags, visible_text
 from core.pool.spec import ModelSpec
@@ -55,7 +57,7 @@ from core.workflow import AccessMode, PlanFault, Workflow
 #: How often a planner of the pool is asked again for a plan that cannot be read.
 MOST_ATTEMPTS = 5
 
-Request = WritePlan | Ask | AskSteps | Grade | Plan | TurnStarted | Replied | Turn
+Request = WritePlan | Ask | AskSteps | Grade | Plan | TurnStarted | Replied | Judgement | Turn
 Response = Reply | tuple[int, Reply] | bool | Failure | None
 Conduct = Generator[Request, Response, Episode]
 
@@ -197,7 +199,9 @@ def _run(
     for place in range(len(workflow)):
         turn = round_state.turn(place)
         if turn.answer_after is not None and turn.answer_after not in state.grades and state.can_grade:
-            correct = yield Grade(state.episode.task, turn.answer_after)
+            correct = yield from graded(
+                state.episode, turn.index, turn.answer_after, state.specs, state.judgements
+            )
             if isinstance(correct, Failure):
                 return correct
             state.grades[turn.answer_after] = bool(correct)
@@ -221,10 +225,12 @@ class _Conducted:
     plans: list[Plan] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     grades: dict[str, bool] = field(default_factory=dict)
+    judgements: list[Judgement] = field(init=False)
     can_grade: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.plans, self.can_grade = [*self.episode.plans], bool(self.episode.task.answer)
+        self.judgements = [*self.episode.judgements]
         for turn in (*self.episode.turns, *self.carried.values()):
             if turn.answer_after is not None and turn.correct_after is not None:
                 self.grades[turn.answer_after] = turn.correct_after
@@ -265,6 +271,7 @@ class _Conducted:
             self.episode,
             plans=tuple(self.plans),
             turns=tuple(self.turns),
+            judgements=tuple(self.judgements),
             status=status,
             end_reason=reason,
             answer=self.answer,

@@ -44,6 +44,7 @@ from core.play.drive import GradeMany
 from core.play.policies import SINGLE, Cycle, CyclePolicy, Policy, cascade_policy, decide_each, single_policy
 from core.play.session import request_at
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 
 #: How much the learned router's regression is held back: the best of a grid on validation tasks.
 RIDGE = 100.0
@@ -70,7 +71,7 @@ class Arena:
 
     @property
     def models(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self.pool.specs)
+        return tuple(spec.name for spec in slots_of(self.pool.specs))
 
     @property
     def reply_seed(self) -> int:

@@ -107,10 +107,17 @@ class EvolveConfig:
     constant_spread: Annotated[
         float | None,
         Setting(
-            "Spread of what is constant", group="search", ge=0, le=_LARGEST, word="plain", learners=SEARCHES
+            "Spread of what is constant",
+            group="search",
+            ge=0,
+            le=_LARGEST,
+            word="plain",
+            learners=SEARCHES,
+            open=True,
         ),
     ] = 0.0
-    """logit_spread of preferences that no transcript changes; 0: none, "plain": no difference."""
+    """logit_spread of preferences that no transcript changes; 0: none, "plain": no difference. Left out: 0 with the
+    pocket pool, else as logit_spread."""
     step_size: Annotated[
         float | None, Setting(group="search", gt=0, le=_LARGEST, learners=SEARCHES, open=True)
     ] = None
@@ -195,7 +202,7 @@ DEPARTURES = (
     "by comparing two points.",
     "Candidates come in mirrored pairs.",
     "The first step size follows from the encoder's hidden states, so that logits spread by 6; the paper's is 0.03.",
-    "The search leaves out preferences that are the same for every transcript.",
+    "With the pocket pool the search leaves out preferences that are the same for every transcript.",
     "96 candidates play 8 tasks each in a generation; the paper's 32 play 16.",
     "All candidates of a generation play the same tasks, evenly from every family; the paper draws each candidate's "
     "own, with replacement.",
@@ -261,4 +268,6 @@ class Recording:
     def _named(self, played: Episode, place: str, policy: str, generation: int) -> Episode:
         name = f"e{self.run_id[1:]}-{place}"
         turns = tuple(replace(turn, episode_id=name) for turn in played.turns)
-        return replace(played, id=name, run_id=self.run_id, policy=policy, generation=generation, turns=turns)
+        judgements = tuple(replace(one, episode_id=name) for one in played.judgements)
+        own: dict[str, Any] = {"id": name, "run_id": self.run_id, "turns": turns, "judgements": judgements}
+        return replace(played, policy=policy, generation=generation, **own)

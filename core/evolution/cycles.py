@@ -13,6 +13,7 @@ from core.errors import PoolError
 from core.play.drive import GradeMany, drive_many
 from core.play.policies import SINGLE, Cycle, PolicyPerEpisode, cycle_policy
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 
 LONGEST_CYCLE = 3
 
@@ -93,7 +94,7 @@ def try_cycles(
 ) -> Iterator[Trial]:
     """Play len(names) x len(cycles) x len(tasks) episodes, each yielded as it ends; `cycles` are some of CYCLES,
     `protocol` as in `new_episode`."""
-    models = tuple(spec.name for spec in pool.specs)
+    models = tuple(spec.name for spec in slots_of(pool.specs))
     tried = {f"{name} {place}": (name, cycle) for name in names for place, cycle in enumerate(cycles)}
     policies = {key: cycle_policy(name, models, cycle) for key, (name, cycle) in tried.items()}
     episodes = [

@@ -20,6 +20,7 @@ from core.outcomes.table import OutcomeTable, tables
 from core.play.drive import GradeMany
 from core.play.policies import Policy, single_policy
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from core.tasks.graders import normalise_answer
 
 #: Settings of a rule or a router that are tried on validation tasks at most; one with fewer possible settings tries
@@ -100,7 +101,7 @@ def known_outcomes(
         return known_of_table(table, tasks)
     if grade is None:
         raise PoolError("Models that are not recorded have to be asked, and nobody grades them here.")
-    models = tuple(spec.name for spec in pool.specs)
+    models = tuple(spec.name for spec in slots_of(pool.specs))
     each = policies or [single_policy(model, models, (Role.WORKER,)) for model in models]
     played = [
         play_all(

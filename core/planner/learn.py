@@ -29,6 +29,7 @@ from core.planner.rollouts import disputed_questions, exam_of, free_share, rollo
 from core.planner.statistics import IterationStats, statistics_of
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 
 _KIND = "grpo"
 #: What AdamW keeps of each weight.
@@ -227,7 +228,7 @@ def learn(
     seconds (left out: no time is told). ConfigError for parts that do not fit, PoolError when no model could be asked
     for a whole iteration."""
     check_installed()
-    models = tuple(spec.name for spec in pool.specs)
+    models = tuple(spec.name for spec in slots_of(pool.specs))
     start.card.check_pool(tuple(name for name in models if name in start.models))
     pool = share_calls(pool)
     planner = start.frozen(temperature=config.temperature, constrained=config.constrained)

@@ -26,6 +26,7 @@ from core.planner.planner import LanguagePlanner, Sampled, as_reply
 from core.planner.statistics import FREE_PLANS
 from core.play.drive import GradeMany
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from core.workflow import MOST_STEPS, Workflow
 
 #: Questions that are probed at once: enough to fill batches, and not many more than are needed.
@@ -100,7 +101,9 @@ def _probe_all(
     found: dict[str, set[bool]] = {task.id: set() for task in tasks}
     played: list[Episode] = []
     for number in range(len(models) + config.probes):
-        planner = _probe(models, number, f"{config.seed}/probes/{number}", words_of(pool.specs) or (*WORDS,))
+        planner = _probe(
+            models, number, f"{config.seed}/probes/{number}", words_of(slots_of(pool.specs)) or (*WORDS,)
+        )
         episodes = _episodes(tasks, planner, seed, f"p{number}")
         played += play_all(episodes, planner, pool, grade)
     check_answered(played, "for the choice of questions")

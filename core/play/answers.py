@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 
 from core.episode import AnswerRule
-from core.grader import Grader
+from core.grader import WHOLE_REPLIES, Grader
 from core.play.marks import stripped
 from core.play.python_code import last_block, program_in
 
@@ -132,7 +132,7 @@ def find_answer(text: str, grader: Grader, pattern: str = "") -> tuple[str, Answ
         own = found[-1][1 if found[-1].re.groups else 0] if found else ""
         if own and own.strip():
             return own.strip(), "pattern"
-    if grader == "open":
+    if grader in WHOLE_REPLIES:
         return _whole(text)
     if grader == "program":
         return _program(text)

@@ -22,6 +22,7 @@ from core.episode import (
     Event,
     Failure,
     Grade,
+    Judgement,
     Message,
     PendingVerdict,
     Plan,
@@ -66,8 +67,8 @@ class DriveOptions(Masks, total=False):
     with its committed turns. `stored_replies` were paid for and stored before their turn was completed: they are used
     instead of asking the same again. With `stream`, models are asked one after the other, text arrives as Delta events,
     `stop` is asked at each of them too, and a call that the pool refuses to pay for (BudgetError) ends its episode as
-    interrupted. `terms` is told of each call before it is made: it gives the call as it shall be made, or why the
-    episode ends instead.
+    interrupted. `terms` is told of each call before it is made, but not of a judge's: it gives the call as it shall be
+    made, or why the episode ends instead.
 
     Whatever else is raised while an episode is played, and whatever is thrown in where one of its events was yielded
     (it could not be stored), ends that episode alone, as missing; what goes wrong for a batch is tried one by one. The
@@ -148,6 +149,7 @@ class Seat:
     generator: Generator[Any, Any, Episode] = field(init=False)
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
     request: Decide | WritePlan | Ask | AskSteps | Grade | None = None
     outcome: Episode | None = None
     under_way: set[int | None] = field(default_factory=set)
@@ -158,11 +160,13 @@ class Seat:
         self.request = None
         try:
             step = self.generator.send(response)
-            while isinstance(step, EpisodeStarted | Plan | TurnStarted | Replied | Turn):
+            while isinstance(step, EpisodeStarted | Plan | TurnStarted | Replied | Judgement | Turn):
                 if isinstance(step, Turn):
                     self.turns.append(step)
                 elif isinstance(step, Plan):
                     self.plans.append(step)
+                elif isinstance(step, Judgement):
+                    self.judgements.append(step)
                 yield step
                 step = self.generator.send(None)
             self.request = step
@@ -172,9 +176,10 @@ class Seat:
 
     @property
     def so_far(self) -> Episode:
-        if not self.turns and not self.plans:
+        if not self.turns and not self.plans and not self.judgements:
             return self.episode
-        return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans))
+        judgements = (*self.episode.judgements, *self.judgements)
+        return replace(self.episode, turns=tuple(self.turns), plans=tuple(self.plans), judgements=judgements)
 
     def interrupt(self, reason: EndReason) -> Iterator[Event]:
         """End the episode early; what it has come to is kept, and it can be resumed."""
@@ -393,19 +398,24 @@ class _Table:
                 yield from seat.advance(reply if step is None else (step, reply))
                 continue
             agreed: Ask | EndReason = seat.halting or (stop and stop(seat.so_far)) or ask
-            if isinstance(agreed, Ask) and terms:
+            if isinstance(agreed, Ask) and terms and not self.is_judge(ask):
                 agreed = terms(seat.so_far, agreed)
             if isinstance(agreed, EndReason):
                 seat.halting, seat.request = agreed, None
                 if not seat.under_way:
                     yield from seat.interrupt(agreed)
             elif self.options.get("stream"):
-                yield from _stream(seat, agreed, self.pool, stop, step)
+                shown = not self.is_judge(ask)  # whose words are no part of the turn
+                yield from _stream(seat, agreed, self.pool, stop, step, shown=shown)
             else:
                 self.due.append((seat, (seat, step, agreed)))
                 seat.under_way.add(step)
         if seat.under_way:
             seat.request = None  # it waits for its replies
+
+    def is_judge(self, ask: Ask) -> bool:
+        """Whether a call is to the judge of the pool."""
+        return ask.model in self.specs and self.specs[ask.model].judge
 
     def begin_calls(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Begin these calls together; their seats wait for the replies."""
@@ -440,7 +450,9 @@ class _Table:
         yield from self.answer_together(waiting, self.policy.decide, Seat.advance)
 
 
-def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None) -> Iterator[Event]:
+def _stream(
+    seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | None = None, *, shown: bool = True
+) -> Iterator[Event]:
     reply = _no_reply("stream")
     try:
         with closing(pool.stream(ask)) as pieces:
@@ -448,7 +460,8 @@ def _stream(seat: Seat, ask: Ask, pool: Pool, stop: Stop | None, step: int | Non
                 if isinstance(piece, Reply):
                     reply = piece
                     break
-                yield Delta(seat.episode.id, len(seat.turns) if step is None else step, piece)
+                if shown:
+                    yield Delta(seat.episode.id, len(seat.turns) if step is None else step, piece)
                 if reason := stop and stop(seat.so_far):
                     yield from seat.interrupt(reason)
                     return

@@ -21,6 +21,7 @@ from core.episode import (
     Decision,
     EndReason,
     Episode,
+    Judgement,
     Replied,
     Role,
     Status,
@@ -46,6 +47,7 @@ class _Whole:
     episode: Episode
     specs: Mapping[str, ModelSpec]
     turns: list[Turn] = field(default_factory=list)
+    judgements: list[Judgement] = field(default_factory=list)
 
     def play(self, part: Conduct, decision: Decision | None = None, revise: Revise | None = None) -> Conduct:
         """Play a part and return it as it ended. A `decision` stands for each of its turns: the driver is not asked."""
@@ -72,13 +74,16 @@ class _Whole:
                     held = replace(step, index=index)
                 case Decide() if recorded or decision:
                     response = recorded.decision if recorded else decision
-                case Ask() if recorded:
+                case Ask() if recorded and not self.specs[step.model].judge:
                     response = recorded.reply
                 case Ask() if self.specs[step.model].dialect == "recorded":
                     response = yield self._next_sample(step)
                 case TurnStarted() | Replied():
                     if not recorded:
                         yield replace(step, index=index)
+                case Judgement():
+                    self.judgements.append(replace(step, index=index))
+                    yield self.judgements[-1]
                 case _:
                     response = yield step
 
@@ -88,7 +93,8 @@ class _Whole:
         return replace(ask, seed=reply_seed(self.episode.seed, self.episode.task.id), sample=before)
 
     def ended(self, status: Status, **outcome: Any) -> Episode:
-        return replace(self.episode, turns=tuple(self.turns), status=status, **outcome)
+        said = (*self.episode.judgements, *self.judgements)
+        return replace(self.episode, turns=tuple(self.turns), judgements=said, status=status, **outcome)
 
     def missing(self, part: Episode) -> Episode:
         """The whole without a part that was lost."""

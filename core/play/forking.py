@@ -19,7 +19,6 @@ from typing import TypeVar
 from core.draws import derive_seed
 from core.episode import (
     CHANGE_KINDS,
-    EDITED,
     FORK,
     Ask,
     Change,
@@ -39,6 +38,8 @@ from core.episode import (
     Verdict,
 )
 from core.errors import ConfigError
+from core.finish import EDITED
+from core.grader import WHOLE_REPLIES
 from core.play import reading, roles
 from core.play.drive import GradeMany, Terms, final_verdicts
 from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
@@ -236,7 +237,7 @@ def right_reply(parent: Episode, index: int) -> Change | None:
         return None if turn.verdict is right else Change("verdict", right)
     if role is not Role.WORKER or "reply" not in possible or turn.correct_after is True:
         return None
-    if not task.answer or task.grader in ("program", "open", "recorded"):
+    if not task.answer or task.grader in ("program", *WHOLE_REPLIES, "recorded"):
         return None
     dialect, _ = roles.dialect_and_tag(turn.messages)
     text = reading.reply_with_answer(dialect, task.answer)
@@ -334,6 +335,7 @@ def new_child(
     step = forked_step(parent, index)
     plans = step.plans(change) if step else ()
     turns = (*parent.turns[:index], *_by_hand(parent, index, change, grade))
+    kept = {turn.index for turn in (step.kept if step else parent.turns[:index])}
     return Episode(
         id=id,
         run_id=run_id,
@@ -350,6 +352,11 @@ def new_child(
         fork=Fork(parent.id, index, change, number, prefix_digest(parent, index), pool, held),
         turns=tuple(replace(turn, episode_id=id) for turn in turns),
         plans=tuple(replace(plan, episode_id=id) for plan in plans),
+        judgements=tuple(
+            replace(one, episode_id=id, reply=one.reply.as_reused())
+            for one in parent.judgements
+            if one.index in kept
+        ),
     )
 
 
@@ -382,7 +389,8 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
             dialect, tag = roles.dialect_and_tag(was.messages)
             text = reading.with_verdict(parent.protocol, dialect, was.reply.text, tag, verdict)
     turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0), recorded=row))
-    if turn.answer_after is not None and turn.correct_after is None and parent.task.answer:
+    can_grade = parent.task.answer and parent.task.grader != "judge"  # it is asked as the child is played
+    if can_grade and turn.answer_after is not None and turn.correct_after is None:
         turn = replace(turn, correct_after=final_verdicts(grade([Grade(parent.task, turn.answer_after)]))[0])
     return (turn,)
 

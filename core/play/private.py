@@ -49,6 +49,7 @@ def episode_without_texts(episode: Episode) -> Episode:
         task=replace(episode.task, id="not-kept", question=NOT_KEPT),
         turns=tuple(_turn(turn) for turn in episode.turns),
         plans=tuple(_plan(plan) for plan in episode.plans),
+        judgements=(),  # which quote what was said
         answer=None if episode.answer is None else NOT_KEPT,
         error=None if episode.error is None else NOT_KEPT,  # servers repeat in it what they were sent
         meta={},

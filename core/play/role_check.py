@@ -1,16 +1,18 @@
-"""Each role played once by each model of a pool: can its plan, its answer and its verdict be read?"""
+"""Each role played once by each model of a pool, and its judge asked once: can plan, answer, verdict and rating be
+read?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.episode import ROLE_ORDER, Ask, Flag, Protocol, Reply, Role, Task
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
+from core.play.judging import judge_messages, read_rating
 from core.play.reading import Reading, read_reply
 from core.play.roles import Situation, dialect_and_tag, messages_for
 from core.pool.pool import Pool, closing
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, judge_of, slots_of
 
 #: Small enough for every model, and with an answer that a Verifier can judge.
 TASK = Task("role-check", "How much is 17 + 25?", "42", "number")
@@ -24,13 +26,14 @@ LACKS: dict[Flag, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RoleCheck:
-    """One call: a model in a role, its reply whole or streamed, and what was read from it."""
+    """One call: a model in a role, or the judge, its reply whole or streamed, and what was read from it."""
 
     model: str
     role: Role
     streamed: bool
     reply: Reply
     reading: Reading
+    rates: bool = False
 
     @property
     def problem(self) -> str:
@@ -45,26 +48,29 @@ class RoleCheck:
             return f"stopped for a reason that is not known ({self.reply.finish_reason})"
         unasked = self.reply.finish_reason in (UNASKED_CALLS, ONLY_UNASKED_CALLS)
         found = [LACKS[flag] for flag in self.reading.flags if flag in LACKS]
+        found += ["no readable rating"] * (self.rates and read_rating(self.reply) is None)
         return ", ".join([*found, *["called a tool that nobody offered"] * unasked])
 
 
 def call_count(specs: Sequence[ModelSpec]) -> int:
-    return len(ROLE_ORDER) * sum(1 + _is_streamed(spec) for spec in specs)
+    return sum((1 if spec.judge else len(ROLE_ORDER)) * (1 + _is_streamed(spec)) for spec in specs)
 
 
 def check_roles(pool: Pool) -> Iterator[RoleCheck]:
     """Every model in every role, as the calls are answered: all of them whole, then, of servers, streamed."""
-    calls = [(spec, role, _ask(spec, role)) for spec in pool.specs for role in ROLE_ORDER]
+    calls = [(spec, role, _ask(spec, role)) for spec in slots_of(pool.specs) for role in ROLE_ORDER]
+    if (judge := judge_of(pool.specs)) is not None:
+        asked = judge_messages(replace(TASK, grader="judge"), TASK.answer)
+        calls.append((judge, Role.VERIFIER, Ask(judge.name, Role.VERIFIER, asked, temperature=0.0)))
     with closing(pool.ask([ask for *_, ask in calls])) as replies:
         for index, reply in replies:
-            _, role, ask = calls[index]
-            yield _checked(role, ask, reply, streamed=False)
-    for spec, role, ask in calls:
-        if _is_streamed(spec):
-            with closing(pool.stream(ask)) as pieces:
+            yield _checked(*calls[index], reply, streamed=False)
+    for call in calls:
+        if _is_streamed(call[0]):
+            with closing(pool.stream(call[2])) as pieces:
                 for piece in pieces:
                     if isinstance(piece, Reply):
-                        yield _checked(role, ask, piece, streamed=True)
+                        yield _checked(*call, piece, streamed=True)
 
 
 def _is_streamed(spec: ModelSpec) -> bool:
@@ -81,7 +87,9 @@ def _ask(spec: ModelSpec, role: Role) -> Ask:
     return Ask(spec.name, role, messages, temperature=spec.role_temperature.get(role))
 
 
-def _checked(role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
+def _checked(spec: ModelSpec, role: Role, ask: Ask, reply: Reply, *, streamed: bool) -> RoleCheck:
+    if spec.judge:
+        return RoleCheck(ask.model, role, streamed, reply, Reading(), rates=True)
     unread = reply.error is not None or reply.finish_reason == ONLY_UNASKED_CALLS
     text = "" if unread else reply.text
     dialect, tag = dialect_and_tag(ask.messages)

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.episode import Message, Protocol, Role, Task, TranscriptEntry
-from core.grader import Grader
+from core.grader import WHOLE_REPLIES, Grader
 from core.play.answers import last_tagged
 from core.play.marks import without_marks
 from core.pool.spec import Dialect
@@ -137,6 +137,8 @@ _SYSTEM = (
 _PROBLEM = "The problem:"
 _CONVERSATION = "The problem is this conversation with a person. Do what it asks for:"
 
+_WHOLE_REPLY = "the whole reply that the person who wrote last shall read, and nothing that is not for them"
+
 #: By grader; functions of the user's own are given what one that compares texts is.
 _ANSWER_FORMAT: dict[str, str] = {
     "exact": "the final answer alone, without explanation",
@@ -146,7 +148,7 @@ _ANSWER_FORMAT: dict[str, str] = {
     "code": "the value alone, as Python would print it",
     "program": "one whole Python 3 program in a code fence, with the standard library and no other than the problem "
     "names, which reads standard input and prints, or defines what the problem asks for",
-    "open": "the whole reply that the person who wrote last shall read, and nothing that is not for them",
+    **dict.fromkeys(WHOLE_REPLIES, _WHOLE_REPLY),
 }
 _DUTY: dict[Role, str] = {
     Role.THINKER: (
@@ -186,7 +188,7 @@ def _full(role: Role, situation: Situation, key: str, room: int | None) -> tuple
 
     The oldest turns between the first and the last are left out first, then the middle of the longest texts."""
     task, entries = situation.task, situation.entries
-    problem = quote(_CONVERSATION if task.grader == "open" else _PROBLEM, task.question)
+    problem = quote(_CONVERSATION if task.grader in WHOLE_REPLIES else _PROBLEM, task.question)
     latest = []
     if role is Role.WORKER and situation.suggestion:
         latest.append(quote("The Thinker's latest advice:", situation.suggestion))

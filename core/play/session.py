@@ -2,7 +2,8 @@
 
     Decide(...) -> Decision   Ask(...) -> Reply   Grade(...) -> bool or Failure   everything else -> None
 
-The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer not seen before), Turn.
+The order within a turn: Decide, TurnStarted, Ask, Replied, Grade (for an answer not seen before; where a model judges,
+Ask and Judgement), Turn.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from core.episode import (
     Failure,
     Flag,
     Grade,
+    Judgement,
     Message,
     Protocol,
     Replied,
@@ -38,10 +40,11 @@ from core.episode import (
 from core.errors import CheckpointError, ConfigError
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
 from core.play import reading, roles
+from core.play.judging import graded
 from core.play.marks import without_marks
 from core.pool.spec import ModelSpec
 
-Request = Decide | Ask | Grade | TurnStarted | Replied | Turn
+Request = Decide | Ask | Grade | TurnStarted | Replied | Judgement | Turn
 Response = Decision | Reply | bool | Failure | None
 Play = Generator[Request, Response, Episode]
 
@@ -69,10 +72,11 @@ def play(
     answer = state.situation.answer
     can_grade = bool(episode.task.answer)
     if answer is not None and answer not in state.grades and can_grade:  # recorded, but never graded
-        correct = yield Grade(episode.task, answer)
+        correct = yield from graded(episode, len(state.turns) - 1, answer, specs, state.judgements)
         if isinstance(correct, Failure):
             return state.missing(correct)
         state.grades[answer] = bool(correct)
+        state.turns[-1] = replace(state.turns[-1], correct_after=bool(correct))
     while (end := state.ending()) is None:
         choice = yield state.decide()
         assert isinstance(choice, Decision)
@@ -99,7 +103,7 @@ def play(
         yield Replied(episode.id, index, reply)
         turn = state.read(decision, messages, reply)
         if turn.answer_after is not None and turn.answer_after not in state.grades and can_grade:
-            correct = yield Grade(episode.task, turn.answer_after)
+            correct = yield from graded(episode, index, turn.answer_after, specs, state.judgements)
             if isinstance(correct, Failure):
                 return state.missing(correct)
             turn = replace(turn, correct_after=bool(correct))
@@ -197,11 +201,13 @@ class _EpisodeState:
     suggested_role: Role | None = None
     answered_by: str = ""
     grades: dict[str, bool] = field(default_factory=dict)
+    judgements: list[Judgement] = field(init=False)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.protocol)
         self.released = self.episode.protocol is Protocol.RELEASED
+        self.judgements = [*self.episode.judgements]
         for turn in recorded:
             self.add(turn)
 
@@ -329,6 +335,7 @@ class _EpisodeState:
         return replace(
             self.episode,
             turns=tuple(self.turns),
+            judgements=tuple(self.judgements),
             status=status,
             end_reason=reason,
             answer=self.situation.answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -133,6 +133,9 @@ class ModelSpec:
     price_out: Price | None = None
     price_cached: Price | None = None  # of tokens sent that its server had read before; None: as price_in
     strength: Annotated[int, Field(ge=0, le=1_000_000)] | None = field(default=None, repr=False)
+    judge: bool = field(
+        default=False, repr=False
+    )  # it rates answers (`core.play.judging`), and is in no slot
     attempts: Annotated[int, Field(ge=1, le=10)] = 4  # tries per call, the first included
     allow_private: bool = False  # may a host *name* lead to a private or loopback address
     token_limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
@@ -172,6 +175,16 @@ class ModelSpec:
         return self.role_temperature.get(role, self.temperature)
 
 
+def slots_of(specs: Iterable[ModelSpec]) -> tuple[ModelSpec, ...]:
+    """The models among which a policy chooses, in slot order: all but the judge."""
+    return tuple(spec for spec in specs if not spec.judge)
+
+
+def judge_of(specs: Iterable[ModelSpec]) -> ModelSpec | None:
+    """The model that rates answers; None where none is named."""
+    return next((spec for spec in specs if spec.judge), None)
+
+
 def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
     """What a pool's models hash to: replies of pools that differ in it cannot stand for each other."""
     described = [
@@ -183,6 +196,6 @@ def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
         + (() if (one.device, one.dtype) == ("auto", None) else (f"{one.dtype} on {one.device}",))
         + ((f"weights {one.weights}",) if one.weights else ())
         + (() if len(one.roles) == 3 else (one.roles,))
-        for one in specs
+        for one in sorted(specs, key=lambda one: one.judge)  # it stands last, wherever its entry does
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

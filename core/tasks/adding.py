@@ -17,7 +17,7 @@ from core.errors import TaskError
 from core.pocket.tasks import normalise_question
 from core.tasks.kept_tests import TASK_SETS, TESTS_END, keep_tests
 from core.tasks.programs import LONGEST_KEPT, read_tests
-from core.tasks.published import PUBLISHED, PublishedSet, is_mt_bench, recognise
+from core.tasks.published import PUBLISHED, PublishedSet, recognise
 from core.tasks.published_code import LeftOut
 from core.tasks.rows import Row, rows_of
 from core.tasks.sets import POCKET_SETS, read_answer
@@ -146,11 +146,6 @@ def _kind_of(firsts: Sequence[Row]) -> PublishedSet:
 
 
 def _unknown(first: Row) -> str:
-    if is_mt_bench(first):
-        return (
-            f"{first.file.name} is of MT-Bench, whose replies a model judges from 1 to 10: no grader here asks a "
-            "model, so it cannot be added; a function of your own can grade such tasks (trinity tasks --help)."
-        )
     if first.has("question") and first.has("grader"):
         return f"{first.file.name} is a task file already: name it by --tasks {first.file}."
     names = ", ".join(str(one)[:40] for one in [*first.fields][:8]) or "none"

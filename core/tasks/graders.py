@@ -77,6 +77,13 @@ def grading_of(tasks: Sequence[Task], own: OwnFunctions = NO_OWN, processes: int
     return _Grading(own, processes)
 
 
+#: Why a task with the grader `judge` is not graded apart from an episode.
+ASKS_A_MODEL = (
+    "Task {} is rated by a model, which is asked only while its episode is played: play it by trinity run with a pool "
+    "that has a judge."
+)
+
+
 @dataclass(frozen=True, eq=False)
 class _Grading:
     """Grades answers; what functions of the user's own say of the same answer is asked once, and not for the next run:
@@ -115,6 +122,8 @@ class _Grading:
                 return False
             case "recorded":
                 return said in json.loads(right)
+            case "judge":
+                raise TaskError(ASKS_A_MODEL.format(task.id))
         if self.own is None:
             raise TaskError(f"Task {task.id} can be graded only where its run is played ({task.grader}).")
         if task.grader == "program":

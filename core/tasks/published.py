@@ -289,6 +289,58 @@ def _is_rlpr(row: Row) -> bool:
     return isinstance(model, str | Mapping) and "ground_truth" in model
 
 
+def _mt_bench(row: Row) -> dict[str, Any]:
+    """The first turn alone. The second asks about the reply that a model gave to the first, which is another one in
+    each episode: no published text stands for it."""
+    turns = _turns(row)
+    references = row.fields.get("reference")
+    first = references[0] if isinstance(references, list) and references else None
+    number = row.text("question_id", "prompt_id") if row.has("question_id") or row.has("prompt_id") else ""
+    return _judged(turns[0], first, {"family": row.text("category"), "id": f"mt-bench-{number}".strip("-")})
+
+
+def _turns(row: Row) -> list[Any]:
+    turns = row.fields["turns" if row.has("turns") else "prompt"]
+    if not _is_mt_bench(row) or not turns or not turns[0].strip():
+        raise ValueError("has no text for its first turn")
+    return [*turns]
+
+
+def _is_mt_bench(row: Row) -> bool:
+    turns = row.fields["turns" if row.has("turns") else "prompt"]
+    return isinstance(turns, list) and all(isinstance(one, str) for one in turns)
+
+
+#: Tasks of MT-Bench-101 whose published last reply is a reference: mathematical and general reasoning.
+_REFERENCED = ("MR", "GR")
+
+
+def _mt_bench_101(row: Row) -> dict[str, Any]:
+    """The last turn, after the published replies to the turns before it."""
+    said, history = list[str](), row.fields["history"]
+    if not _is_mt_bench_101(row):
+        raise ValueError("has a 'history' that is no list of turns")
+    for turn in history:
+        own = Row(turn, row.where, row.file)
+        said += [f"[user]\n{own.text('user')}", f"[assistant]\n{own.text('bot')}"]
+    family, last = row.text("task"), Row(history[-1], row.where, row.file)
+    question = last.text("user") if len(history) == 1 else "\n\n".join(said[:-1])
+    reference = last.text("bot") if family in _REFERENCED else None
+    return _judged(question, reference, {"family": family, "id": f"mt-bench-101-{row.text('id')}"})
+
+
+def _is_mt_bench_101(row: Row) -> bool:
+    history = row.fields["history"]
+    return isinstance(history, list) and bool(history) and all(isinstance(one, Mapping) for one in history)
+
+
+def _judged(question: str, reference: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """The line of a task that a judge rates, with a reference where there is a text for one."""
+    line = {"question": well_formed(question.strip()), "grader": "judge", **more}
+    has_reference = isinstance(reference, str) and bool(reference.strip())
+    return line | ({"answer": well_formed(reference.strip())} if has_reference else {})
+
+
 _TABLE = (
     PublishedSet(
         "math500",
@@ -373,6 +425,29 @@ _TABLE = (
         "198; the paper tests on them",
     ),
     PublishedSet(
+        "mt-bench",
+        ("turns|prompt", "category"),
+        _mt_bench,
+        "judge: the first turn alone, as the second asks about a model's own reply to it",
+        _TEST,
+        "github.com/lm-sys/FastChat (llm_judge/data/mt_bench/question.jsonl), or "
+        "huggingface.co/datasets/HuggingFaceH4/mt_bench_prompts",
+        "Apache-2.0",
+        "80; the paper tests on them",
+        _is_mt_bench,
+    ),
+    PublishedSet(
+        "mt-bench-101",
+        ("task", "id", "history"),
+        _mt_bench_101,
+        "judge: the last turn, after the published replies to those before it",
+        _BY_QUESTION,
+        "github.com/mtbench101/mt-bench-101",
+        "see its page",
+        "1,388 dialogues; not in the paper",
+        _is_mt_bench_101,
+    ),
+    PublishedSet(
         "gsm8k",
         ("question", "answer"),
         _gsm8k,
@@ -414,8 +489,3 @@ def recognise(row: Row) -> list[PublishedSet]:
     found = [one for one in _TABLE if one.is_of(row)]
     most = max((len(one.fields) for one in found), default=0)
     return [one for one in found if len(one.fields) == most]
-
-
-def is_mt_bench(row: Row) -> bool:
-    """Whether a row is of MT-Bench, which nothing here can grade."""
-    return row.has("turns") and row.has("category") and isinstance(row.fields["turns"], list)

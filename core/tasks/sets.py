@@ -23,6 +23,9 @@ Graders:
         "libraries": ["numpy"]}: code that is run before the program, and what may be imported of that which is
         installed. Programs run in a sandbox (bubblewrap, Linux) with 6 s of CPU and 1 GB of memory for each test, 20 s
         and 4 GB with libraries; decimals may differ by a millionth.
+    judge
+        The answer is a whole reply, which a model rates from 1 to 10: the one whose entry in pool.toml has judge = true
+        (`core.play.judging`). `answer` is a reference that it is shown, and may be left out.
     python:FILE.py:FUNCTION
         A function of one's own in a file beside the task file: it takes what was said, the answer and, if it has a
         third parameter, the question, and returns True or False. It runs with all your rights, and 30 s for an answer.
@@ -45,7 +48,7 @@ from typing import Any
 
 from core.episode import Task
 from core.errors import TaskError
-from core.grader import FixedGrader, Grader, is_grader, own_grader
+from core.grader import NO_REFERENCE, FixedGrader, Grader, is_grader, own_grader
 from core.pocket import FAMILIES, HELD_OUT_FAMILIES, TRAINED_FAMILIES
 from core.pocket.tasks import draw_tasks, normalise_question, split_of
 from core.settings import data_folder
@@ -68,9 +71,9 @@ OUTCOME_SPLITS: dict[str, range] = {"evolve": range(50), "validation": range(50,
 FOLDS = 5
 
 #: What a task file may grade by, besides functions of one's own.
-FILE_GRADERS: tuple[FixedGrader, ...] = ("exact", "number", "choice", "math", "program")
+FILE_GRADERS: tuple[FixedGrader, ...] = ("exact", "number", "choice", "math", "program", "judge")
 #: What an outcome table may grade by.
-TABLE_GRADERS: tuple[FixedGrader, ...] = (*FILE_GRADERS, "code", "recorded")
+TABLE_GRADERS: tuple[FixedGrader, ...] = (*FILE_GRADERS[:-1], "code", "recorded")
 GRADER_WORDS = f"{', '.join(FILE_GRADERS)} or python:FILE.py:FUNCTION"
 
 #: What `pocket` and `pocket/NAME` stand for.
@@ -311,6 +314,11 @@ def _task(fields: dict[str, Any], where: str, path: Path, graders: Sequence[str]
 def read_grader(fields: dict[str, Any], where: str, graders: Sequence[str] = FILE_GRADERS) -> Grader:
     """The grader of a line. TaskError for one that no task file may have."""
     grader = _text(fields, "grader", where)
+    if grader == "judge" and grader not in graders:
+        raise TaskError(
+            f"{where} has grader 'judge', and no model is asked here: give the marks that its replies have (right or "
+            "score), or another grader."
+        )
     if not is_grader(grader) or not (grader in graders or own_grader(grader)):
         raise TaskError(f"{where} has an unknown grader '{grader[:80]}': choose {GRADER_WORDS}.")
     return grader
@@ -324,6 +332,8 @@ def read_answer(fields: dict[str, Any], grader: Grader, where: str) -> str:
         except ValueError as error:
             raise TaskError(f"{where} has grader 'program' and {error}.") from None
         return json.dumps(fields["tests"], ensure_ascii=False)
+    if grader == "judge" and "answer" not in fields:
+        return NO_REFERENCE
     answer = _text(fields, "answer", where)
     if grader == "number" and read_number(answer) is None:
         raise TaskError(f"{where} has grader 'number', but its answer '{answer}' is not one number.")

@@ -13,7 +13,8 @@ import numpy as np
 from sqlalchemy import ColumnElement, case, func, select
 
 from core.analysis.metrics import ClusteredShare
-from core.episode import EDITED, Decide, EndReason, Flag, Status, Task, Transcript, Verdict
+from core.episode import Decide, EndReason, Flag, Status, Task, Transcript, Verdict
+from core.finish import EDITED
 from core.play.session import recorded_requests
 from core.pool.spec import ModelSpec, digest_of_specs
 from core.tokens.prompts import PromptTokens
@@ -23,7 +24,7 @@ from storage.analysis.verdicts import TurnGroup
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import DECIDER, read_shares, sum_if_all_known, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import candidate, episode, learning_update, plan, run, turn
+from storage.rows.schema import candidate, episode, learning_update, plan, run, task, turn
 from storage.store import Store
 
 
@@ -202,6 +203,18 @@ def _policy_cost(
         false_accept,
         dict(accepts),
     )
+
+
+def solved_by_task(store: Store, where: EpisodeFilter) -> dict[str, float]:
+    """The share of the finished episodes of each task, by its id, that came to the right answer."""
+    right = func.avg(case((episode.c.correct.is_(True), 1.0), else_=0.0))
+    query = (
+        select(task.c.id, right)
+        .join(task, task.c.key == episode.c.task_key)
+        .where(*counted_episodes(store, where))
+        .group_by(task.c.id)
+    )
+    return dict(fetch_rows(store.engine, query))
 
 
 def frontier(points: Iterable[tuple[str, float, float]]) -> list[str]:

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Select, and_, func, not_, or_, select
 
-from core.episode import EDITED, Flag, Role, Status
+from core.episode import Flag, Role, Status
+from core.finish import EDITED
 from storage.filters.episode_filter import EpisodeFilter, conditions, for_totals
 from storage.filters.listing import DECIDER, RIGHT
 from storage.filters.vocabulary import IS_MIXED

@@ -11,14 +11,15 @@ from typing import Any, Literal, get_args
 from sqlalchemy import ColumnElement, Select, Subquery, case, func, literal, not_, or_, select, union_all
 
 from core.analysis.comparison import MatchedTasks, is_solved
-from core.episode import EDITED, Flag, Protocol, Role, Status
+from core.episode import Flag, Protocol, Role, Status
 from core.errors import StoreError
+from core.finish import EDITED
 from storage.filters.episode_filter import EpisodeFilter, has_own
 from storage.filters.expression import Compare, Every, Name, join_nodes, write_expression
-from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT
+from storage.filters.listing import FIGURES, FIRST_NOT_RIGHT, FIRST_RIGHT, RIGHT, total_if_all_known
 from storage.filters.vocabulary import IS_MEASURED, IS_MIXED, IS_SAMPLE
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import episode, run, task, turn
+from storage.rows.schema import episode, judgement, run, task, turn
 from storage.rows.summaries import QUESTION_CUT, PolicySummary
 from storage.store import Store
 
@@ -267,6 +268,16 @@ def by_task(side: PolicySide, *only: ColumnElement[bool]) -> Subquery:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How often the judge was asked about the answers of a policy, the mean of its ratings of final answers, and what
+    its calls cost; None where nothing is known."""
+
+    calls: int
+    rating: float | None
+    cost_usd: float | None
+
+
 def figures(store: Store, sides: Sequence[PolicySide]) -> list[Figures]:
     """How each side did, in order. Two queries, however many there are."""
     if not sides:
@@ -318,6 +329,19 @@ def calls(store: Store, sides: Sequence[PolicySide]) -> list[Calls]:
             Calls(episodes[i], n, total)
             for i, n, total in sorted(tuple(row) for row in connection.execute(union_all(*made)))
         ]
+
+
+def judged(store: Store, run_id: str) -> dict[str, Judged]:
+    """What the judge said of each policy's answers in a run; empty where no model judges. One query."""
+    final = case((judgement.c.answer == episode.c.answer, judgement.c.rating))
+    query = (
+        select(episode.c.policy, func.count(), func.avg(final), total_if_all_known(judgement.c.cost_usd))
+        .join(episode, episode.c.id == judgement.c.episode_id)
+        .where(episode.c.run_id == run_id)
+        .group_by(episode.c.policy)
+    )
+    with reading(store.engine) as connection:
+        return {policy: Judged(*found) for policy, *found in connection.execute(query)}
 
 
 def task_sets(store: Store, sides: Sequence[PolicySide]) -> list[TaskSet]:

@@ -14,7 +14,7 @@ whose `kind` says what it is; they come in this order:
     optimiser   run, generation, state (base64): to resume an evolution or a training from where it stands
     episode     started, finished, turn_started: [seconds], episode: a `core.episode.Episode` as it stands,
                 turns and texts included; hidden states are base64 of little-endian float16, logits all digits;
-                plans and a turn's step are those of a workflow
+                plans and a turn's step are those of a workflow, judgements what a judge said of answers
     label       episode, turn, span_start, span_end (characters of the turn's reply; null: all of it, the whole
                 episode), name, value (empty: withdrawn), note, author, at: follows its episode, oldest first
     end         counts: {kind: lines}, sha256: of every byte before this line
@@ -248,10 +248,12 @@ def dump_line(line: Line) -> bytes:
         # What no turn of an episode has is not said of it.
         reply = _NOT_KEPT | (set() if any(turn.reply.recorded for turn in turns) else {"recorded"})
         recipe = set() if any(turn.decision.recipe for turn in turns) else {"recipe"}
+        apart = {"__all__": {"reply": _NOT_KEPT | {"recorded"}}}
         unwritten = {
             "episode": {
                 "turns": {"__all__": {"reply": reply, "decision": recipe}},
-                "plans": {"__all__": {"reply": _NOT_KEPT | {"recorded"}}},
+                "plans": apart,
+                "judgements": apart if line.episode.judgements else True,
             }
         }
     return line.model_dump_json(exclude=unwritten).encode() + b"\n"

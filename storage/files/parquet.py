@@ -29,7 +29,7 @@ from storage.files.selection import (
     selection_conditions,
     selection_query,
 )
-from storage.filters.vocabulary import current_labels
+from storage.filters.vocabulary import RATING, TURN_RATING, current_labels
 from storage.rows import mapping
 from storage.rows.engine import reading
 from storage.rows.mapping import Row, Rows
@@ -102,6 +102,7 @@ EPISODE_SCHEMA = pa.schema(
         *_columns(_INTEGER, "fork_turn"),  # from 1
         *_columns(_TEXT, "status", "end_reason", "answer"),
         *_columns(_TRUTH, "correct"),
+        *_columns(_FLOAT, "rating"),
         *_columns(_INTEGER, "turns"),
         *_columns(_TEXT, "strip"),
         *_columns(_INTEGER, "tokens_in", "tokens_out"),
@@ -127,6 +128,7 @@ TURN_SCHEMA = pa.schema(
             _TEXT, "reply", "reasoning", "finish_reason", "error", "verdict", "answer_rule", "answer_after"
         ),
         *_columns(_TRUTH, "correct_after"),
+        *_columns(_FLOAT, "rating"),  # by a judge
         *_columns(_NAMES, "flags"),
         *_columns(_INTEGER, "tokens_in", "tokens_out", "tokens_cached"),
         *_columns(_FLOAT, "cost_usd", "latency_s"),
@@ -231,7 +233,7 @@ def _episodes(connection: Connection, selection: Selection, labels: LabelColumns
         task.c.answer.label("expected"),
     )
     query = (
-        select(episode, *task_columns)
+        select(episode, *task_columns, RATING.label("rating"))
         .join(task, task.c.key == episode.c.task_key)
         .where(*selection_conditions(selection, connection.dialect.name))
         .order_by(episode.c.id)
@@ -253,7 +255,7 @@ def _turns(connection: Connection, selection: Selection, labels: LabelColumns) -
     reply, reasoning = text.alias(), text.alias()
     texts = (reply.c.body.label("reply"), reasoning.c.body.label("reasoning"))
     query = (
-        select(turn, *texts, episode.c.policy, episode.c.deciders)
+        select(turn, *texts, episode.c.policy, episode.c.deciders, TURN_RATING.label("rating"))
         .join(episode, episode.c.id == turn.c.episode_id)
         .outerjoin(reply, same_turn(reply) & (reply.c.kind == "reply"))
         .outerjoin(reasoning, same_turn(reasoning) & (reasoning.c.kind == "reasoning"))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decision, Episode, Flag, Role, Status, Turn
+from core.episode import ROLE_ORDER, Decision, Episode, Flag, Judgement, Reply, Role, Status, Turn
 from core.grader import is_grader
 from storage.files.jsonl import ID, Body, EpisodeLine, LabelLine, RunLine, UpdateLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
@@ -123,6 +123,21 @@ def _episode(line: EpisodeLine) -> None:
         before = at
     for index, turn in enumerate(episode.turns):
         _turn(f"episode.turns.{index}", index, turn, episode)
+    for place, said in enumerate(episode.judgements):
+        _judgement(f"episode.judgements.{place}", said, episode)
+
+
+def _judgement(where: str, said: Judgement, episode: Episode) -> None:
+    own = said.episode_id == episode.id
+    _need(own, f"{where}.episode_id", "only the id of the episode is allowed")
+    _between(f"{where}.index", said.index, 0, episode.turn_budget - 1)
+    same = [one for one in episode.judgements if (one.index, one.number) == (said.index, said.number)]
+    _need(len(same) == 1, f"{where}.number", "each number is allowed once at a turn")
+    _count(f"{where}.number", said.number)
+    _name(f"{where}.judge", said.judge)
+    _usage(f"{where}.reply", said.reply)
+    if said.rating is not None:
+        _between(f"{where}.rating", said.rating, 1, 10)
 
 
 def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
@@ -131,14 +146,7 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
     own = turn.episode_id == episode.id
     _need(own, f"{where}.episode_id", "only the id of the episode is allowed")
     _decision(f"{where}.decision", turn.decision, episode.models)
-    usage, of_usage = turn.reply.usage, f"{where}.reply.usage"
-    _count(f"{of_usage}.tokens_in", usage.tokens_in)
-    _count(f"{of_usage}.tokens_out", usage.tokens_out)
-    _between(f"{of_usage}.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
-    for name in ("cost_usd", "at_most_usd", "unread_usd"):
-        if (usd := getattr(usage, name)) is not None:
-            _between(f"{of_usage}.{name}", usd, 0, _DEAREST_USD)
-    _between(f"{where}.reply.latency_s", turn.reply.latency_s, 0, _LONGEST_S)
+    _usage(f"{where}.reply", turn.reply)
     row, of_row = turn.reply.recorded, f"{where}.reply.recorded"
     told = (Flag.RECORDED in turn.flags) is (row is not None)
     _need(told, of_row, "a row where the turn's flags say 'recorded', and no other, is allowed")
@@ -149,6 +157,17 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
         _need(judge or row.verdict is None, f"{of_row}.verdict", "a Verifier's turn alone has one")
         judged = row.verdict is not None or not row.by_agreement
         _need(judged, f"{of_row}.by_agreement", "only a verdict can be made by agreement")
+
+
+def _usage(where: str, reply: Reply) -> None:
+    usage, of_usage = reply.usage, f"{where}.usage"
+    _count(f"{of_usage}.tokens_in", usage.tokens_in)
+    _count(f"{of_usage}.tokens_out", usage.tokens_out)
+    _between(f"{of_usage}.tokens_cached", usage.tokens_cached, 0, usage.tokens_in)
+    for name in ("cost_usd", "at_most_usd", "unread_usd"):
+        if (usd := getattr(usage, name)) is not None:
+            _between(f"{of_usage}.{name}", usd, 0, _DEAREST_USD)
+    _between(f"{where}.latency_s", reply.latency_s, 0, _LONGEST_S)
 
 
 def _decision(where: str, one: Decision, models: Sequence[str]) -> None:

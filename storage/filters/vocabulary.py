@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Select, and_, exists, func, not_, 
 from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
 from core.workflow import PlanFault, Topology
 from storage.rows.mapping import flag_bits
-from storage.rows.schema import episode, label, run, task, turn
+from storage.rows.schema import episode, judgement, label, run, same_turn, task, turn
 from storage.rows.summaries import EPISODE_FLAGS, Purpose
 
 #: Labels that agree in these replace each other.
@@ -98,6 +98,18 @@ _LABELS = (
 )
 
 
+#: Of the answer with which an episode ended, and of that of a turn.
+RATING = (
+    select(func.max(judgement.c.rating))
+    .where(judgement.c.episode_id == episode.c.id, judgement.c.answer == episode.c.answer)
+    .correlate(episode)
+    .scalar_subquery()
+)
+TURN_RATING = (
+    select(func.max(judgement.c.rating)).where(same_turn(judgement)).correlate(turn).scalar_subquery()
+)
+
+
 def played_for(*purposes: Purpose) -> ColumnElement[bool]:
     """Episodes of runs with one of these purposes. By the run, which the facets' index covers."""
     return episode.c.run_id.in_(select(run.c.id).where(run.c.purpose.in_(purposes)))
@@ -121,6 +133,7 @@ _OUTCOMES = {"right": "right", "wrong": "wrong"}
 
 _EPISODE = (
     Field("correct", "truth", "the final answer is right; None: not judged", episode.c.correct, _OUTCOMES),
+    Field("rating", "number", "the judge's, of the final answer, 1 to 10; None: no model judges", RATING),
     Field("turns", "number", "turns played", episode.c.turns),
     Field("end_reason", "choice", "why it stopped", episode.c.end_reason, _same(EndReason)),
     Field("flags", "set", "what a reader should notice", episode.c.flags, _same(EPISODE_FLAGS)),
@@ -185,6 +198,7 @@ _TURN = (
     Field("turn.verdict", "choice", "what a verifier said", turn.c.verdict, _same(Verdict)),
     Field("turn.correct", "truth", "the answer after it is right", turn.c.correct_after, _OUTCOMES),
     Field("turn.answer", "text", "the answer after it", turn.c.answer_after),
+    Field("turn.rating", "number", "the judge's, of an answer that is new in it", TURN_RATING),
     Field(
         "turn.read_by", "choice", "how a worker's answer was found", turn.c.answer_rule, _same(ANSWER_RULES)
     ),

@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Change, Decision, Episode, Plan, Task
+from core.episode import Change, Decision, Episode, Judgement, Plan, Task
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading
-from storage.rows.full_episodes import no_episode, read_plans
+from storage.rows.full_episodes import no_episode, read_judgements, read_plans
 from storage.rows.schema import at_turn, episode, label, same_turn, second_opinion, state, task, text, turn
 from storage.rows.summaries import QUESTION_CUT, EpisodeSummary, TurnText
 from storage.store import Store
@@ -66,7 +66,8 @@ class Variation:
 
 
 def read_head(store: Store, episode_id: str) -> EpisodeHead:
-    """All that is known of an episode but its turns, in one query, or two where it has a workflow; StoreError when
+    """All that is known of an episode but its turns, in one query, or three where it has a workflow or is judged by a
+    model; StoreError when
     there is no such episode."""
     child = episode.alias()
     forks = exists(select(child.c.id).where(child.c.parent_episode_id == episode_id))
@@ -86,11 +87,13 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
     task_row = {column.name: row[f"asked_{column.name}"] for column in task.c}
     summary = to_summary(row)
     plans: tuple[Plan, ...] = ()
-    if row["topology"] or row["plan_fault"]:
+    judged: tuple[Judgement, ...] = ()
+    if row["topology"] or row["plan_fault"] or row["asked_grader"] == "judge":
         with reading(store.engine) as connection:
             plans = tuple(read_plans(connection, [episode_id])[episode_id])
+            judged = tuple(read_judgements(connection, [episode_id])[episode_id])
     return EpisodeHead(
-        mapping.to_episode(row, mapping.from_row(Task, task_row), (), plans),
+        mapping.to_episode(row, mapping.from_row(Task, task_row), (), plans, judged),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),

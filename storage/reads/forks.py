@@ -15,7 +15,7 @@ from storage.filters.listing import FORK, LIGHT, count_capped, to_summary
 from storage.rows.engine import reading, writing
 from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, read_episodes, rows_among
 from storage.rows.mapping import Rows, to_fork
-from storage.rows.schema import episode, plan, state, text, turn
+from storage.rows.schema import episode, judgement, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
 from storage.shelves.runs import check_owner
 from storage.store import Store
@@ -23,8 +23,8 @@ from storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A forked episode or one of its baseline. `spent_usd`: what its own turns cost, not those it carries; None
-    when a price is unknown."""
+    """A forked episode or one of its baseline. `spent_usd`: what its own turns cost, not those it carries, and
+    rating them; None when a price is unknown."""
 
     summary: EpisodeSummary
     fork: Fork
@@ -97,7 +97,10 @@ def _children(store: Store, column: ColumnElement[str], values: Sequence[str]) -
     """The children of which `column` has one of the values, in the order of their ids (chunk by chunk)."""
     begun = (turn.c.episode_id == episode.c.id, turn.c.idx >= episode.c.fork_turn, turn.c.stage != "asked")
     known = case((func.count() == func.count(turn.c.cost_usd), func.coalesce(func.sum(turn.c.cost_usd), 0.0)))
-    spent = select(known).where(*begun).correlate(episode).scalar_subquery().label("spent_usd")
+    played = select(known).where(*begun).correlate(episode).scalar_subquery()
+    rated = select(func.coalesce(func.sum(judgement.c.cost_usd), 0.0))
+    rated = rated.where(judgement.c.episode_id == episode.c.id).correlate(episode)
+    spent = (played + rated.scalar_subquery()).label("spent_usd")
     own = (episode.c.seed, episode.c.turn_budget, episode.c.argmax, episode.c.left_out)
     query = (
         select(*LIGHT, *FORK, *own, spent)
@@ -126,6 +129,7 @@ def episode_digests(store: Store, ids: Sequence[str]) -> dict[str, str]:
                 (episode, episode.c.id, []),
                 (plan, plan.c.episode_id, [plan.c.round, plan.c.attempt]),
                 (turn, turn.c.episode_id, [turn.c.idx]),
+                (judgement, judgement.c.episode_id, [judgement.c.number]),
                 (text, text.c.episode_id, [text.c.idx, text.c.kind]),
                 (state, state.c.episode_id, [state.c.idx]),
             ):

@@ -1,4 +1,4 @@
-"""Whole episodes from rows and to rows: four queries for every few hundred of them, texts and states included."""
+"""Whole episodes from rows and to rows: five queries for every few hundred of them, texts and states included."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqlalchemy import (
     update,
 )
 
-from core.episode import Episode, Message, Plan, Reply, Task, Turn
+from core.episode import Episode, Judgement, Message, Plan, Reply, Task, Turn
 from core.errors import StoreError
 from core.play.private import NOT_KEPT, episode_without_texts
 from storage.rows import mapping
@@ -29,6 +29,7 @@ from storage.rows.schema import (
     at_turn,
     checkpoint,
     episode,
+    judgement,
     override,
     plan,
     same_turn,
@@ -88,9 +89,11 @@ def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[
         wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
         tasks = {row["key"]: mapping.from_row(Task, row) for row in connection.execute(wanted).mappings()}
         turns, plans = _turns(connection, chunk), read_plans(connection, chunk)
+        judged = read_judgements(connection, chunk)
         for row in (rows[one] for one in chunk if one in rows):
             played, started = turns[row["id"]]
-            made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played), tuple(plans[row["id"]]))
+            said = tuple(plans[row["id"]]), tuple(judged[row["id"]])
+            made = mapping.to_episode(row, tasks[row["task_key"]], tuple(played), *said)
             yield TimedEpisode(made, row["started"], row["finished"], tuple(started))
 
 
@@ -154,16 +157,25 @@ def read_plans(connection: Connection, ids: Sequence[str]) -> dict[str, list[Pla
     return found
 
 
+def read_judgements(connection: Connection, ids: Sequence[str]) -> dict[str, list[Judgement]]:
+    query = select(judgement).where(judgement.c.episode_id.in_(ids)).order_by(judgement.c.number)
+    found: dict[str, list[Judgement]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row["episode_id"]].append(mapping.to_judgement(row))
+    return found
+
+
 def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> None:
     """Insert full episodes, a statement per table and not per episode; their runs must be there, their ids new."""
     keys = insert_tasks(connection, [one.episode.task for one in some])
     generations = _generations(connection, {one.episode.policy for one in some})
-    episodes, turns, texts, states, plans = [], [], [], [], []
+    episodes, turns, texts, states, plans, judged = [], [], [], [], [], []
     for one in some:
         full = one.episode
         row = _episode_row(full, keys[full.task], generations, one.started)
         episodes.append({**row, **mapping.outcome_row(full), "finished": one.finished})
         plans += [mapping.plan_row(written, one.started) for written in full.plans]
+        judged += [mapping.judgement_row(said, one.started) for said in full.judgements]
         for played, at in zip(full.turns, one.turn_started, strict=True):
             where = (full.id, played.index)
             turns.append(
@@ -176,7 +188,8 @@ def insert_episodes(connection: Connection, some: Sequence[TimedEpisode]) -> Non
             prompt = {"prompt": mapping.prompt_text(played.messages)}
             texts += mapping.text_rows(*where, {**prompt, **mapping.reply_texts(played.reply)})
             states += mapping.state_rows(*where, played.decision)
-    for table, rows in ((episode, episodes), (plan, plans), (turn, turns), (text, texts), (state, states)):
+    of_turns = ((turn, turns), (text, texts), (state, states), (judgement, judged))
+    for table, rows in ((episode, episodes), (plan, plans), *of_turns):
         if rows:
             connection.execute(insert(table), rows)
 
@@ -208,6 +221,7 @@ def update_without_texts(connection: Connection, ids: Sequence[str]) -> None:
             row.pop("at")
             same = and_(*(plan.c[name] == row.pop(name) for name in ("episode_id", "round", "attempt")))
             connection.execute(update(plan).where(same).values(row))
+    connection.execute(delete(judgement).where(judgement.c.episode_id.in_(ids)))
     unfinished = and_(turn.c.episode_id.in_(ids), turn.c.stage != "finished", turn.c.error.is_not(None))
     connection.execute(update(turn).where(unfinished).values(error=NOT_KEPT))
     # By a digest a guess at what was said could be confirmed. Who read the same keeps that in common.

@@ -24,6 +24,7 @@ from core.episode import (
     Failure,
     Flag,
     Fork,
+    Judgement,
     Message,
     Plan,
     Recorded,
@@ -155,13 +156,20 @@ def progress_row(progress: EpisodeProgress) -> Row:
     }
 
 
-def to_episode(row: Rows, task: Task, turns: tuple[Turn, ...], plans: tuple[Plan, ...] = ()) -> Episode:
+def to_episode(
+    row: Rows,
+    task: Task,
+    turns: tuple[Turn, ...],
+    plans: tuple[Plan, ...] = (),
+    judgements: tuple[Judgement, ...] = (),
+) -> Episode:
     return from_row(
         Episode,
         row,
         task=task,
         turns=turns,
         plans=plans,
+        judgements=judgements,
         fork=to_fork(row),
         left_out=row["left_out"] or (),
         deciders=row["deciders"] or {},
@@ -290,16 +298,24 @@ def to_recorded(stored: Mapping[str, Any] | None) -> Recorded | None:
 def plan_row(plan: Plan, at: float) -> Row:
     return {
         **_columns(plan, _PLAN),
-        "at": at,
-        "prompt": prompt_text(plan.messages),
-        **{kind: well_formed(body) for kind, body in reply_texts(plan.reply).items()},
-        **{
-            name: value
-            for name, value in replied_row(plan.reply).items()
-            if name not in ("stage", "recorded")
-        },
+        **_said_row(plan.messages, plan.reply, at),
         "workflow": asdict(plan.workflow) if plan.workflow else None,
     }
+
+
+def _said_row(messages: Sequence[Message], reply: Reply, at: float) -> Row:
+    """A reply that belongs to no turn, its texts with it."""
+    return {
+        "at": at,
+        "prompt": prompt_text(messages),
+        **{kind: well_formed(body) for kind, body in reply_texts(reply).items()},
+        **{name: value for name, value in replied_row(reply).items() if name not in ("stage", "recorded")},
+    }
+
+
+def _to_said(row: Rows) -> Reply:
+    texts = {"reply": row["reply"], "reasoning": row["reasoning"]}
+    return to_reply({**row, "flags": (), "recorded": None}, texts)
 
 
 def to_plan(row: Rows) -> Plan:
@@ -308,13 +324,22 @@ def to_plan(row: Rows) -> Plan:
         reads = tuple(tuple(seen) for seen in lists["reads"])
         mode = AccessMode(lists["mode"])
         workflow = Workflow(tuple(lists["models"]), tuple(lists["subtasks"]), reads, mode)
-    texts = {"reply": row["reply"], "reasoning": row["reasoning"]}
-    return Plan(
-        **{name: row[name] for name in _PLAN},
-        messages=to_messages(row["prompt"]),
-        reply=to_reply({**row, "flags": (), "recorded": None}, texts),
-        workflow=workflow,
-    )
+    own = {name: row[name] for name in _PLAN}
+    return Plan(**own, messages=to_messages(row["prompt"]), reply=_to_said(row), workflow=workflow)
+
+
+def judgement_row(one: Judgement, at: float) -> Row:
+    return {
+        **_columns(one, ("episode_id", "number", "judge", "rating")),
+        "idx": one.index,
+        "answer": well_formed(one.answer),
+        **_said_row(one.messages, one.reply, at),
+    }
+
+
+def to_judgement(row: Rows) -> Judgement:
+    messages = to_messages(row["prompt"])
+    return from_row(Judgement, row, index=row["idx"], messages=messages, reply=_to_said(row))
 
 
 # What lists show

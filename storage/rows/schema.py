@@ -68,6 +68,10 @@ def _zeroed(name: str, type_: type[TypeEngine[Any]], meaning: str | None = None)
     return Column(name, type_, nullable=False, server_default="0", doc=meaning)
 
 
+def _blank(name: str, type_: type[TypeEngine[Any]], meaning: str) -> Column[Any]:
+    return Column(name, type_, nullable=False, server_default="", doc=meaning)
+
+
 def _of_reply(writer: str) -> list[Column[Any]]:
     """How a reply ended and what it took: known once its writer, the model or the planner, has replied."""
     cached = "Of the tokens sent, those billed as read before; empty when not recorded"
@@ -94,12 +98,7 @@ run = Table(
     "run",
     metadata,
     Column("id", String, primary_key=True),
-    Column(
-        "kind",
-        String,
-        nullable=False,
-        doc="What it is: run, reproduction, evolve, train, live, fork, reencode, attribute or serve",
-    ),
+    _needed("kind", String, "run, reproduction, evolve, train, live, fork, reencode, attribute or serve"),
     _needed("purpose", String, "What its episodes are for: measured, learning, live …"),
     Column("name", String, doc="What a person calls it; empty: nothing"),
     Column("status", one_of(RunStatus), nullable=False),
@@ -110,20 +109,8 @@ run = Table(
     Column("heartbeat", Float, doc="The last sign of life of its process, Unix seconds"),
     Column("owner", String, doc="The process that plays it: host:pid@start"),
     Column("error", Text, doc="Why it failed, in one sentence"),
-    Column(
-        "pool",
-        String,
-        nullable=False,
-        server_default="",
-        doc="A digest of the models that answered, temperatures too; empty: none did",
-    ),
-    Column(
-        "notes",
-        Text,
-        nullable=False,
-        server_default="",
-        doc="What has to be known of how it is played, a sentence a line",
-    ),
+    _blank("pool", String, "A digest of the models that answered, temperatures too; empty: none did"),
+    _blank("notes", Text, "What has to be known of how it is played, a sentence a line"),
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
@@ -169,13 +156,7 @@ task = Table(
     _needed("grader", String, "How answers are judged"),
     Column("family", String, nullable=False),
     _needed("split", String, "train, validation, test or live"),
-    Column(
-        "answer_pattern",
-        Text,
-        nullable=False,
-        server_default="",
-        doc="The regular expression that finds an answer first; empty: none",
-    ),
+    _blank("answer_pattern", Text, "The regular expression that finds an answer first; empty: none"),
 )
 
 episode = Table(
@@ -222,7 +203,7 @@ episode = Table(
     Column("finished", Float),
     Column("error", Text, doc="Why it is missing, in one sentence"),
     _zeroed("turns", Integer, "Turns played"),
-    Column("strip", String, nullable=False, server_default="", doc="The turn strip as text: T·a W·c V·b✓"),
+    _blank("strip", String, "The turn strip as text: T·a W·c V·b✓"),
     _zeroed("tokens_in", Integer),
     _zeroed("tokens_out", Integer),
     Column("cost_usd", Float),
@@ -262,12 +243,10 @@ turn = Table(
     _needed("prompt_digest", String, "Digest of what the coordinator read"),
     _needed("prompt_tokens", Integer, "Tokens that the coordinator read"),
     _needed("prompt_overflow", Boolean, "Whether that was cut to fit the encoder"),
-    Column(
+    _blank(
         "recipe",
         String,
-        nullable=False,
-        server_default="",
-        doc="Device, numbers and attention that read it, such as cuda/bfloat16/sdpa; empty: cpu/float32/sdpa, or none",
+        "Device, numbers and attention that read it, such as cuda/bfloat16/sdpa; empty: cpu/float32/sdpa, or none",
     ),
     _needed("origin", String, "Who chose: policy, override, suggested_role …"),
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
@@ -316,6 +295,23 @@ plan = Table(
     Column("workflow", OBJECT, doc="JSON: models, subtasks, reads and mode; empty: none could be read"),
     Column("fault", one_of(PlanFault), doc="Why none could be read"),
     _zeroed("keeps", Boolean, "In a later round: nothing is changed"),
+)
+
+# What the judge said of the answers of turns, in order, each with the rating that was read from it.
+judgement = Table(
+    "judgement",
+    metadata,
+    Column("episode_id", String, _to("episode.id"), primary_key=True),
+    Column("idx", Integer, primary_key=True, doc="The turn whose answer it is about, from 0"),
+    Column("number", Integer, primary_key=True, doc="Its number in its episode, from 0"),
+    _needed("judge", String, "The model of the pool that rated"),
+    _needed("at", Float, "When it was there, Unix seconds"),
+    _needed("answer", Text, "The answer that it is about"),
+    _needed("prompt", Text, "What the judge was asked: JSON messages"),
+    _needed("reply", Text, "What the judge wrote"),
+    _needed("reasoning", Text, "What it wrote apart from that, to think"),
+    *_of_reply("judge"),
+    Column("rating", Float, doc="From 1 to 10; empty: none could be read"),
 )
 
 text = Table(

@@ -5,14 +5,25 @@ Every value is frozen and plain: no database rows, no tensors. Times are Unix se
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, Literal, TypeVar
 
 from core.analysis.metrics import ClusteredShare
 from core.conduct.planners import CONDUCTOR
-from core.episode import AnswerRule, Decision, EndReason, Flag, Message, Recorded, Role, Status, Verdict
+from core.episode import (
+    AnswerRule,
+    Decision,
+    EndReason,
+    Flag,
+    Judgement,
+    Message,
+    Recorded,
+    Role,
+    Status,
+    Verdict,
+)
 from core.play.marks import without_marks
 
 T = TypeVar("T")
@@ -157,6 +168,14 @@ class TurnOutline:
     answer_rule: AnswerRule | None = None  # how a Worker's answer was found, where there are several ways
     finish_reason: str | None = None
     recorded: Recorded | None = None  # the row of an outcome table that its reply is
+    judgements: tuple[Judgement, ...] = ()  # of its answer, where a model judges and a reader asks for them
+
+
+def with_judgements(outlines: Iterable[TurnOutline], said: Sequence[Judgement]) -> tuple[TurnOutline, ...]:
+    """The outlines of an episode's turns, each with what a judge said of its answer."""
+    return tuple(
+        replace(one, judgements=tuple(each for each in said if each.index == one.index)) for one in outlines
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ def _no_view(view_id: str) -> StoreError:
 
 _EVERYTHING = EpisodeFilter()
 _CUT_ANSWER = func.substr(turn.c.answer_after, 1, QUESTION_CUT).label("answer_after")
-_OUTLINE_NAMES = [field.name for field in fields(TurnOutline) if field.name != "index"]
+_OUTLINE_NAMES = [field.name for field in fields(TurnOutline) if field.name not in ("index", "judgements")]
 _OUTLINE = [turn.c.idx, *(_CUT_ANSWER if name == "answer_after" else turn.c[name] for name in _OUTLINE_NAMES)]
 
 
@@ -292,5 +292,10 @@ class Episodes:
 def _outline(row: Rows) -> TurnOutline:
     spent = {name: row[name] or 0 for name in ("tokens_in", "tokens_out", "latency_s")}
     return mapping.from_row(
-        TurnOutline, row, index=row["idx"], recorded=mapping.to_recorded(row["recorded"]), **spent
+        TurnOutline,
+        row,
+        index=row["idx"],
+        recorded=mapping.to_recorded(row["recorded"]),
+        judgements=(),
+        **spent,
     )

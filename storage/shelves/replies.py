@@ -7,8 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from sqlalchemy import Engine, delete, false, func, insert, or_, select
+from sqlalchemy import Engine, Select, delete, false, func, insert, or_, select, true
 
 from core.draws import reply_seed
 from core.episode import Ask, Message, Reply, Task, Usage
@@ -21,6 +22,7 @@ from storage.rows.full_episodes import read_texts, rows_among
 from storage.rows.schema import (
     at_turn,
     episode,
+    judgement,
     learning_update,
     paid_reply,
     plan,
@@ -184,7 +186,10 @@ class SharedReplies:
         found = set()
         for pool, config in fetch_rows(self.engine, query):
             names = config.get("models") or [*by_name]
-            if by_name.keys() >= set(names) and digest_of_specs([by_name[name] for name in names]) == pool:
+            if not by_name.keys() >= set(names):
+                continue
+            judges = [spec for spec in self.specs if spec.judge and spec.name not in names]
+            if digest_of_specs([*(by_name[name] for name in names), *judges]) == pool:
                 found.add(pool)
         return sorted(found)
 
@@ -206,8 +211,19 @@ def spent_usd(engine: Engine, run_id: str) -> float:
     )
     learned = select(func.coalesce(func.max(learning_update.c.spent_usd), 0.0))
     with reading(engine) as connection:
-        parts = (replies, plans, learned.where(learning_update.c.run_id == run_id))
+        parts = (replies, plans, _judged(run_id), learned.where(learning_update.c.run_id == run_id))
         return float(sum(connection.execute(one).scalar_one() for one in parts))
+
+
+def _judged(run_id: str) -> Select[Any]:
+    """What the judge's replies in a run have cost; those that forks carry cost nothing."""
+    paid = func.coalesce(judgement.c.cost_usd, judgement.c.at_most_usd)
+    return (
+        select(func.coalesce(func.sum(paid), 0.0))
+        .join(episode, episode.c.id == judgement.c.episode_id)
+        .join(run, run.c.id == episode.c.run_id)
+        .where(episode.c.run_id == run_id, run.c.kind != "evolve")
+    )
 
 
 def unread_usd(engine: Engine, run_id: str) -> float:
@@ -221,6 +237,6 @@ def unread_usd(engine: Engine, run_id: str) -> float:
                 .join(episode, episode.c.id == of.c.episode_id)
                 .where(episode.c.run_id == run_id, of.c.unread_usd > 0, episode.c.fork_turn.is_(None) | own)
             ).scalar_one()
-            for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()))
+            for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()), (judgement, true()))
         )
         return float(sum(parts))

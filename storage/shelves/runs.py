@@ -391,10 +391,10 @@ class Runs:
         return [PolicySummary(run_id=run_id, **row) for row in fetch_mappings(self.engine, query)]
 
     def spent_usd(self, run_id: str) -> float:
-        """What its replies, plans and generations have cost so far; a reply without counts of tokens is taken for the
-        most that it could cost, one of unknown price counts nothing, and neither do the turns that forks carry: another
-        run has paid for them. Recorded episodes of an evolution share replies, each of which its generation counts
-        once."""
+        """What its replies, plans, judgements and generations have cost so far; a reply without counts of tokens is
+        taken for the most that it could cost, one of unknown price counts nothing, and neither do the turns that forks
+        carry: another run has paid for them. Recorded episodes of an evolution share replies, each of which its
+        generation counts once."""
         return replies.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:

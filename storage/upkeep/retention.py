@@ -41,7 +41,7 @@ from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_scalar, reading, writing
 from storage.rows.full_episodes import chunks, delete_episodes, update_without_texts
 from storage.rows.mapping import REMOVED
-from storage.rows.schema import checkpoint, episode, plan, run, state, task, text
+from storage.rows.schema import checkpoint, episode, judgement, plan, run, state, task, text
 from storage.rows.summaries import RunStatus
 from storage.shelves.labels import is_labelled
 from storage.store import Store
@@ -87,8 +87,9 @@ _ASKED = and_(
     episode.c.question != NOT_KEPT,
     exists(select(run.c.id).where(run.c.id == episode.c.run_id, run.c.kind == "serve")),
 )
-#: What a planner's replies lose with it. What each step was asked to do stays, as choices and verdicts do.
-_OF_PLANS: dict[What, dict[str, str]] = {
+#: What the replies of planners and judges lose with it. What each step was asked to do stays, as choices, verdicts,
+#: answers and ratings do.
+_APART: dict[What, dict[str, str]] = {
     "prompts": {"prompt": ""},
     "texts": {"prompt": "", "reply": "", "reasoning": ""},
 }
@@ -141,8 +142,9 @@ def prune(store: Store, what: What, where: EpisodeFilter, *, everything: bool = 
         for chunk in chunks(ids):
             held = column.table.c.episode_id.in_(chunk)
             connection.execute(delete(column.table).where(held, *kinds))
-            if planned := _OF_PLANS.get(what):
-                connection.execute(update(plan).where(plan.c.episode_id.in_(chunk)).values(planned))
+            for apart in (plan, judgement) if what in _APART else ():
+                emptied = update(apart).where(apart.c.episode_id.in_(chunk)).values(_APART[what])
+                connection.execute(emptied)
             if what == "texts":
                 requests = select(episode.c.id).where(episode.c.id.in_(chunk), _ASKED)
                 update_without_texts(connection, connection.execute(requests).scalars().all())

@@ -61,6 +61,7 @@ TABLE_MEANINGS: dict[str, str] = {
     "episode": "One task played by one policy: what lists show, without texts",
     "turn": "One turn of an episode: decision, cost and outcome, without texts",
     "plan": "One reply of a planner and the workflow that was read from it",
+    "judgement": "One reply of the judge about the answer of a turn, and the rating that was read from it",
     "text": "One text of a turn; kept apart so that no list reads it",
     "state": "The hidden state that a turn's decision was read from",
     "override": "A decision that a person took over, waiting for its turn",

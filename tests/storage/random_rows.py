@@ -69,6 +69,7 @@ def seen_turn(rng: random.Random, number: int) -> Row:
         "step": rng.choice([None, 1, 2]),
         "tokens": tokens,
         "unread_cost": 0.25 * (number % 2),
+        "rating": None if row["answer"] is None else rng.choice([None, 1.0, 2.5]),
     }
 
 
@@ -104,6 +105,8 @@ def seen_episode(rng: random.Random, index: int) -> Row:
     row, said = drawn(rng, None), said_labels(rng)
     counted, run = counting(said), rng.choice(["r1", "r2"])
     mixed = bool({"override", "swapped"} & set(row["flags"]))
+    turns = [seen_turn(rng, number + 1) for number in range(rng.randrange(4))]
+    ratings = [one["rating"] for one in turns if one["rating"] and one["answer"] == row["answer"]]
     return {
         **row,
         "id": f"e{index}",
@@ -119,7 +122,8 @@ def seen_episode(rng: random.Random, index: int) -> Row:
         "pool": "",
         "tokens": row["tokens_in"] + row["tokens_out"],
         "fork_turn": rng.choice([None, 1, 2]),
-        "turn": [seen_turn(rng, number + 1) for number in range(rng.randrange(4))],
+        "turn": turns,
+        "rating": max(ratings, default=None),
         "said": said,
         "label": counted,
         "labels": len(counted),
@@ -156,3 +160,14 @@ def insert(connection: Any, one: Row) -> None:
             "unread_usd": turn["unread_cost"],
         }
         connection.execute(schema.turn.insert().values({**stored(turn, "turn"), **blank, **place}))
+        if turn["rating"] is not None:
+            said = {
+                "judge": "jo",
+                "at": 0.0,
+                "prompt": "",
+                "reply": "",
+                "reasoning": "",
+                "number": place["idx"],
+            }
+            said |= {"answer": turn["answer"], "rating": turn["rating"], "idx": place["idx"]}
+            connection.execute(schema.judgement.insert().values({"episode_id": one["id"], **said}))

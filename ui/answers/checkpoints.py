@@ -15,7 +15,7 @@ from ui.answers.asked import Asked, Side
 from ui.answers.blocks import Address, Answer, Cell, Column, Curve, Estimate, Grid, Mark, Point, Table, Way
 from ui.answers.comparison import figures_of, played
 from ui.answers.pages import Analysis, Part
-from ui.presentation.theme import percent
+from ui.presentation.theme import percent, signed_points
 from ui.presentation.words import role_word
 
 #: In the order in which a problem is usually worked on.
@@ -61,7 +61,7 @@ def routing(asked: Asked) -> Answer | None:
         key=lambda found: abs(found[0].value or 0.0),
     )
     said = (
-        f"Most moved: {model} as {role.value.capitalize()}, {100 * (most.value or 0.0):+.1f} points of all turns "
+        f"Most moved: {model} as {role.value.capitalize()}, {signed_points(most.value or 0.0)} points of all turns "
         f"({most.detail})."
     )
     pair = played(asked)[0].policy, side.played.policy

@@ -43,10 +43,12 @@ from ui.presentation.comparison import (
     plays_words,
     points,
     short_names,
+    tells_seen,
     threshold_words,
     verdict,
 )
-from ui.presentation.theme import RIGHT, WRONG, one_line, percent
+from ui.presentation.rules import told_of
+from ui.presentation.theme import RIGHT, WRONG, one_line, percent, signed_points
 from ui.presentation.words import setting_words
 
 #: Rows on one page of the list of tasks, so many at once are read of all, and families in the figure of families.
@@ -231,6 +233,8 @@ def _cautions(asked: Asked) -> list[Block]:
         if not (Flag.RECORDED in own and side.played.policy.startswith(SINGLE))
     }
     cautions: list[Block] = []
+    for policy, run in dict.fromkeys((side.policy, side.run) for side in played(asked)):
+        cautions += asked.read(_seen, policy, tuple(one.run for one in runs_played(here, policy, run)))
     if len(set(settings.values())) > 1:
         under = "; ".join(
             f"{letter} {setting_words(one, list(settings.values()))}" for letter, one in settings.items()
@@ -251,6 +255,12 @@ def _cautions(asked: Asked) -> list[Block]:
             "comparison by task allows for that; two accuracies side by side are not independent."
         )
     return cautions
+
+
+def _seen(store: Store, policy: str, runs: Sequence[str]) -> list[str]:
+    """What these runs note of tasks that the policy had learned from before it played them, each sentence once."""
+    notes = (line for run in runs for line in told_of(store.runs.get(run).notes, policy))
+    return list(dict.fromkeys(filter(tells_seen, notes)))
 
 
 def _measured(asked: Asked, found: Sequence[Figures], against: Sequence[Comparison]) -> list[Block]:
@@ -414,7 +424,7 @@ def families(asked: Asked) -> Answer | None:
         for family in sorted(largest)
     }
     sure = [
-        f"{name} ({100 * one.difference.difference:+.1f} points)"
+        f"{name} ({signed_points(one.difference.difference)} points)"
         for name, one in found.items()
         if one.difference.low > 0 or one.difference.high < 0
     ]

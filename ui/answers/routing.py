@@ -27,7 +27,7 @@ from ui.answers.blocks import (
 )
 from ui.answers.pages import Analysis, Part
 from ui.answers.pool import ROLES
-from ui.presentation.theme import percent
+from ui.presentation.theme import percent, signed_points
 from ui.presentation.words import move_key, move_words, parse_move, role_word, share_words
 
 #: Families or policies in one grid; opening moves; steps of a drawing, and of a table.
@@ -388,8 +388,8 @@ def _depends_words(
     model = models[i]
     if paired:
         return (
-            f"Most of all {model}: from A to B its share of the turns changes by {100 * high:+.1f} points in "
-            f"{say(most)} and by {100 * low:+.1f} in {say(least)}."
+            f"Most of all {model}: from A to B its share of the turns changes by {signed_points(high)} points in "
+            f"{say(most)} and by {signed_points(low)} in {say(least)}."
         )
     return f"Most of all {model}: it has {percent(high)} of the turns in {say(most)}, {percent(low)} in {say(least)}."
 

@@ -29,7 +29,7 @@ from ui.answers.blocks import (
     Tree,
     Way,
 )
-from ui.presentation.theme import correct_mark, one_line, percent, plain
+from ui.presentation.theme import correct_mark, one_line, percent, plain, signed_points
 from ui.presentation.words import right_words, setting_words, strip_text
 from ui.runs.plans import known_plan
 from ui.runs.settings.batch import BatchPlan
@@ -181,7 +181,9 @@ def verdict(found: Regret, asked: Asked, *, whole_pool: bool) -> str:
     best = max(alone, key=lambda one: one.accuracy.mean)
     ahead = best.ahead
     name, other = asked.say(found.policy), (best.name or "").removeprefix(SINGLE)
-    points = f"{abs(100 * ahead.mean):.1f} points (95 % {100 * ahead.low:+.1f} to {100 * ahead.high:+.1f})"
+    points = (
+        f"{abs(100 * ahead.mean):.1f} points (95 % {signed_points(ahead.low)} to {signed_points(ahead.high)})"
+    )
     if whole_pool:
         other = f"the best model alone, {other},"
     elif len(alone) == 1:

@@ -107,7 +107,7 @@ def show(
 
     [dim]$[/] trinity episodes show ep12ab
     """
-    from ui.presentation.words import recorded_words
+    from ui.presentation.words import judged_words, recorded_words
 
     with opened_store(store, mark_dead=True) as opened:
         found = opened.episodes.get(episode)
@@ -127,6 +127,11 @@ def show(
             tell(f"   {printable(line)}")
         if words := recorded_words(outlines[turn.index]):
             tell(f"   [{printable(words)}]", style="dim")
+        for said in found.judgements:
+            if said.index == turn.index:
+                tell(f"   [{printable(judged_words(said))}]", style="dim")
+                for line in visible_text(said.reply).splitlines():
+                    tell(f"   | {printable(line)}", style="dim")
     ending = found.end_reason or found.status
     outcome = {True: "right", False: "wrong", None: "not graded"}[found.correct]
     answer = printable(found.answer)

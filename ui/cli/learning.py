@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from core.errors import ConfigError
-from core.evolution.config import DEPARTURES
+from core.evolution.config import DEPARTURES, SEARCHES, EvolveConfig
 from core.fields import Setting, settings_of, validate_settings, values_of
 from core.planner.config import PUBLISHED_MODEL
 from core.settings import DOORS, POCKET_POOL, Settings
@@ -207,14 +207,10 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
     tell_best(best, "generation")
     for name, control in controls.items():
         tell(f"Control, {name}: {percent(control.accuracy)} of {control.n}.")
+    plan = plan_of(store.runs.get(run_id), EvolutionPlan)
     single = max((one.accuracy for name, one in controls.items() if name.startswith(SINGLE)), default=0.0)
     if best is not None and single > best["validation"]:
-        tell(
-            "A single model solves more of these tasks. Two things help where one model is best at all kinds of "
-            "questions: --labels N begins from what each model solves, and constant_spread = 6 in the file of --config "
-            "lets the search prefer a model whatever the question is."
-        )
-    plan = plan_of(store.runs.get(run_id), EvolutionPlan)
+        tell(_single_ahead_words(plan.evolution))
     noticed = [
         turns for one in stats for part in (one.episodes, one.validation) if part for turns in part.noticed
     ]
@@ -227,6 +223,22 @@ def _report_evolution(store: Store, run_id: str, as_json: bool) -> None:
         f"in {took['reading_s']:,.0f} seconds."
     )
     say(_play_words(plan, str(best["checkpoint"] if best else checkpoint), "random"))
+
+
+def _single_ahead_words(config: EvolveConfig) -> str:
+    """That a single model is ahead of what was evolved, and what helps and was not tried yet."""
+    untried = []
+    if not config.label_questions:
+        untried.append("--labels N begins from what each model solves")
+    if config.constant_spread == 0 and config.learner in SEARCHES:
+        untried.append(
+            f"constant_spread = {config.logit_spread:g} in the file of --config lets the search prefer a model "
+            "whatever the question is"
+        )
+    words = "A single model solves more of these tasks."
+    if untried:
+        words += f" Where one model is best at all kinds of questions, this helps: {'; '.join(untried)}."
+    return words
 
 
 @with_options(TrainingPlan)

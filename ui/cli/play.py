@@ -53,6 +53,7 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
     from pathlib import Path
     from urllib.parse import urlsplit
 
+    from core.pool.spec import judge_of, slots_of
     from core.settings import POCKET_POOL
 
     hosts = dict.fromkeys(urlsplit(spec.base_url).netloc for spec in specs if spec.provider == "openai")
@@ -62,8 +63,12 @@ def tell_what_plays(pool: str, specs: Sequence[ModelSpec], encoder: Encoder | No
         *(["recorded models"] if recorded else []),
         *hosts,
     ]
-    names = ", ".join(spec.name for spec in specs)
-    say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).")
+    names = ", ".join(spec.name for spec in slots_of(specs))
+    judge = judge_of(specs)
+    rates = (
+        f" {judge.name} takes no turns: it rates the answers to tasks that a model judges." if judge else ""
+    )
+    say(f"Pool {pool}: {names} ({', '.join(places) or 'scripted'}).{rates}")
     if pool == POCKET_POOL and Path("pool.toml").is_file():
         say(
             "The pool.toml in this folder is not used: give --pool pool.toml, or set TRINITY_POOL, to play with it."

@@ -17,6 +17,7 @@ from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
     from core.episode import Reply
+    from core.play.role_check import RoleCheck
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -57,7 +58,12 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
         print_json([{key: getattr(spec, key) for key in FIELDS} for spec in specs])
         return
     rows = [
-        (s.name, s.provider, s.model, name if s.provider == "recorded" else s.local or s.base_url)
+        (
+            f"{s.name} (judge)" if s.judge else s.name,
+            s.provider,
+            s.model,
+            name if s.provider == "recorded" else s.local or s.base_url,
+        )
         + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
         for s in specs
     ]
@@ -76,6 +82,7 @@ FIELDS = (
     "price_in",
     "price_out",
     "strength",
+    "judge",
 )
 
 
@@ -92,7 +99,8 @@ def check(
     roles: Annotated[
         bool,
         typer.Option(
-            "--roles", help="Play each role once with each model, with whole and with streamed replies."
+            "--roles",
+            help="Play each role once with each model, and ask the judge once, with whole and with streamed replies.",
         ),
     ] = False,
     as_json: JsonOption = False,
@@ -181,8 +189,8 @@ def _noted(reply: Reply) -> str:
 
 def _check_roles(pool: str | None, as_json: bool) -> None:
     """Whether each model's plan, answer and verdict can be read."""
-    from core.play.role_check import RoleCheck, call_count, check_roles
-    from ui.presentation.words import dollars, role_word
+    from core.play.role_check import call_count, check_roles
+    from ui.presentation.words import dollars
     from ui.runs import wiring
 
     found: list[RoleCheck] = []
@@ -190,13 +198,13 @@ def _check_roles(pool: str | None, as_json: bool) -> None:
     for one in with_progress(check_roles(models), "calls", call_count(models.specs)):
         found.append(one)
         how = "streamed" if one.streamed else "whole"
-        say(f"{one.model} as {role_word(one.role)}, {how}: {one.problem or 'ok'}")
+        say(f"{one.model} as {_part(one)}, {how}: {one.problem or 'ok'}")
     if as_json:
         print_json(
             [
                 {
                     "model": one.model,
-                    "role": one.role.value,
+                    "role": "judge" if one.rates else one.role.value,
                     "streamed": one.streamed,
                     "ok": not one.problem,
                     "problem": one.problem or None,
@@ -211,7 +219,7 @@ def _check_roles(pool: str | None, as_json: bool) -> None:
         rows = [
             (
                 one.model,
-                role_word(one.role),
+                _part(one),
                 "streamed" if one.streamed else "whole",
                 one.problem or "ok",
                 f"{one.reply.latency_s:.2f}",
@@ -223,3 +231,9 @@ def _check_roles(pool: str | None, as_json: bool) -> None:
         print_table(["model", "role", "reply", "", ">seconds", ">cost", "what it ended with"], rows)
     if any(one.problem for one in found):
         raise typer.Exit(1)
+
+
+def _part(one: RoleCheck) -> str:
+    from ui.presentation.words import role_word
+
+    return "Judge" if one.rates else role_word(one.role)

@@ -226,14 +226,16 @@ def _seeds(text: str) -> list[int]:
 
 def _play(store: Store, suite: Suite, rows: list[TableRow], seeds: list[int], ceiling: float | None) -> None:
     """Play what the store lacks, seed after seed."""
+    from core.pool.spec import slots_of
     from ui.runs import wiring
     from ui.runs.paper.reproduction import Reproduction, episodes_at_most, possible
     from ui.runs.spending import MeteredPool, Price, estimate
 
     pool = wiring.resolve_pool(suite.pool)
     tell_what_plays(suite.pool, pool.specs)
-    played = list(possible(rows, len(pool.specs), suite))
-    episodes = episodes_at_most(played, suite, len(pool.specs)) * len(seeds)
+    n = len(slots_of(pool.specs))
+    played = list(possible(rows, n, suite))
+    episodes = episodes_at_most(played, suite, n) * len(seeds)
     most = estimate(pool.specs, episodes, suite.turns)
     agree(Price(most, pool.specs, ceiling), may_ask=False)
     metered = MeteredPool(pool, ceiling)

@@ -110,6 +110,7 @@ def _play(
     """Play what the plan still lacks, after choosing role cycles on validation tasks, and print accuracies."""
     from core.episode import EpisodeFinished, Status
     from core.evolution.cycles import CYCLES
+    from ui.presentation.comparison import tells_seen
     from ui.runs.batch import CyclesChosen, CyclesTried, PolicyTaught, prepare, with_choosing
     from ui.runs.plans import plan_of
     from ui.runs.settings.batch import BatchPlan
@@ -129,6 +130,8 @@ def _play(
         tell_what_is_cut(store, encoder, parts.pool.specs, parts.tasks)
     elif encoder_given and not any(one.reads for one in plan.pupils):
         say(f"None of these policies reads with an encoder, so --encoder {encoder_given} is not used.")
+    for note in filter(tells_seen, parts.notes):
+        say(f"Warning: {note}")
     for name, cycle in parts.plan.cycles.items():
         say(f"{name} plays {', '.join(cycle)}")
     if undecided := parts.plan.undecided:
@@ -169,7 +172,8 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     """Accuracies per policy, in the order they were asked for."""
     from core.analysis.metrics import wilson_interval
     from core.episode import Status
-    from storage.analysis.standings import PolicySide, calls
+    from core.play.judging import PASS_MARK
+    from storage.analysis.standings import PolicySide, calls, judged
     from storage.analysis.verdicts import turn_groups
     from storage.filters.episode_filter import EpisodeFilter
     from ui.presentation.words import dollars
@@ -182,6 +186,7 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
     planned = each * len(plan.policies)
     unbegun = planned - cut.total() - sum(one.n + one.missing for one in rows)
     asked = calls(store, [PolicySide(one.policy, run_id) for one in rows])
+    rated = judged(store, run_id)
     recorded = any(spec.provider == "recorded" for spec in specs)
     if as_json:
         print_json(
@@ -196,6 +201,15 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
                     "calls_mean": made.calls_each,
                     "tokens_mean": made.tokens_each,
                     "cost_usd_mean": one.cost_usd / one.n if one.cost_usd is not None and one.n else None,
+                    **(
+                        {
+                            "rating_mean": said.rating,
+                            "judge_calls": said.calls,
+                            "judge_cost_usd": said.cost_usd,
+                        }
+                        if (said := rated.get(one.policy))
+                        else {}
+                    ),
                 }
                 for one, made in zip(rows, asked, strict=True)
             ]
@@ -233,6 +247,15 @@ def _report(store: Store, run_id: str, plan: BatchPlan, as_json: bool, specs: Se
             for one, made in zip(rows, asked, strict=True)
         ],
     )
+    if rated:
+        means = (f"{name} {one.rating:.2f}" for name, one in rated.items() if one.rating is not None)
+        costs = [one.cost_usd for one in rated.values()]
+        paid = dollars(None if None in costs else sum(cost or 0.0 for cost in costs))
+        say(
+            f"The judge's mean rating of final answers, of 10: {', '.join(means) or 'none'}; {PASS_MARK:g} or more "
+            f"counts as right. It was asked {sum(one.calls for one in rated.values()):,} times for {paid}, apart from "
+            "the costs above."
+        )
     if recorded and (missing := sum(one.missing for one in rows)):
         say(
             f"{missing} of {planned} episodes are missing, as models that they need have no recorded reply to their "

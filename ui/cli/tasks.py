@@ -19,13 +19,15 @@ app = typer.Typer(
     help="Tasks of your own and of published benchmarks: what a file holds, and how answers to it are graded.\n\n"
     "Of these benchmarks 'add' reads the files, which you have to download yourself; 'list' says where they are "
     "published: aime, bigcodebench, gpqa-diamond, gsm8k, humaneval, livecodebench, math500, mbpp, mmlu, mmlu-pro, "
-    "rlpr\n\n"
+    "mt-bench, mt-bench-101, rlpr\n\n"
     'A line of a file of your own is {"question": ..., "answer": ..., "grader": ...}. Graders:\n\n'
     "- exact, number, choice, math: a text, a number, a letter, an expression in LaTeX\n\n"
     '- program: a Python program that the model writes, with "tests" in place of "answer", such as '
     '[{"input": "3 4\\n", "output": "7\\n"}, "assert add(3, 4) == 7"], {"call": "add", "arguments": [3, 4], '
     '"value": 7} or {"unittest": "class ...", "calls": "add"}; the first may be {"before": "import math", "libraries": '
     '["numpy"]}, what is run before the program and may be imported; run in a sandbox (bubblewrap)\n\n'
+    '- judge: a whole reply, which the model with judge = true in pool.toml rates from 1 to 10; "answer" is a '
+    "reference for it and may be left out; rated 7 or more, a reply is right\n\n"
     "- python:FILE.py:FUNCTION: a function of your own beside the task file: it takes what was said, the answer and, "
     "if it has a third parameter, the question, and returns True or False\n\n"
     "[dim]$[/] trinity tasks list my.jsonl\n\n"

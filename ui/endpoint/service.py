@@ -75,7 +75,7 @@ class Service:
     @cached_property
     def pool(self) -> Pool:
         """The models that are asked."""
-        return wiring.resolve_pool(self.pool_name)
+        return wiring.resolve_pool(self.pool_name, judged=False)  # nobody knows what would be right
 
     @cached_property
     def offer(self) -> Offer:

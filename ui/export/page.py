@@ -25,7 +25,7 @@ from core.play.policies import rule_of
 from storage.analysis.second_opinions import EpisodeScope, Opinion, read_opinions
 from storage.reads.episode_steps import read_decision
 from storage.rows.mapping import to_floats
-from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
+from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText, with_judgements
 from storage.shelves.labels import Label
 from storage.store import Store
 from ui.answers.blocks import Answer
@@ -49,6 +49,7 @@ from ui.presentation.words import (
     deciders,
     dollars,
     generations_of,
+    judged_words,
     label_words,
     policy_name,
     recorded_words,
@@ -108,7 +109,7 @@ def read_played(store: Store, episode_id: str) -> PlayedEpisode:
         read_opinions(store, EpisodeScope(episode=episode_id), None),
     )
     turns = []
-    for outline in store.episodes.outline(episode_id):
+    for outline in with_judgements(store.episodes.outline(episode_id), episode.judgements):
         if turn := finished.get(outline.index):
             decision: Decision | None = turn.decision
             text = TurnText(turn.messages, turn.reply.text, turn.reply.reasoning, False, *removed)
@@ -251,6 +252,7 @@ _TOLD: tuple[Callable[..., object], ...] = (
         outcome_mark,
         percent,
         policy_name,
+        judged_words,
         recorded_words,
         role_word,
         rows_of,

@@ -29,7 +29,7 @@ from ui.answers.blocks import (
     Trend,
 )
 from ui.presentation.comparison import difference_words, p_words
-from ui.presentation.theme import percent
+from ui.presentation.theme import percent, signed_points
 from ui.presentation.words import ago, cost_words, role_word, score_words, share_words
 
 
@@ -171,7 +171,7 @@ def _with_side(letter: str, name: str) -> str:
 
 
 def _share(value: float, signed: bool) -> str:
-    return f"{100 * value:+.1f}" if signed else percent(value)
+    return signed_points(value) if signed else percent(value)
 
 
 def _estimate(

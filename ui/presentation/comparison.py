@@ -20,7 +20,7 @@ from core.analysis.comparison import (
 from core.episode import ROLE_ORDER, Flag
 from storage.analysis.standings import Cell, Figures, TaskSet
 from storage.rows.summaries import EpisodeSummary, TurnOutline
-from ui.presentation.theme import ROLE_STYLES, one_line
+from ui.presentation.theme import ROLE_STYLES, one_line, signed_points
 from ui.presentation.words import dollars, seconds
 
 #: Below this many discordant tasks no test can reach p < 0.05: the page says so rather than show a bare p.
@@ -60,16 +60,16 @@ def mirror(found: Alignment) -> Alignment:
 
 def verdict(compared: Comparison, a: str = "A", b: str = "B", among: int = 1) -> str:
     """Is B better, and is it luck? One sentence that a reader can quote. It is one of `among` comparisons."""
-    points = 100 * compared.difference.difference
+    lead = compared.difference.difference
     if compared.differing < FEWEST_FLIPS:
         return (
             f"Not enough to tell: they differ on {compared.differing} of {compared.n:,} tasks, and fewer than "
             f"{FEWEST_FLIPS} can never show more than luck."
         )
     if compared.p < corrected_threshold(among):
-        yes = f"Yes, {b} is better than {a}" if points > 0 else f"No, {a} is better than {b}"
-        return f"{yes}, by {abs(points):.1f} points; chance alone is an unlikely explanation."
-    return f"Not enough to tell: a difference of {points:+.1f} points over {compared.n:,} tasks may be luck."
+        yes = f"Yes, {b} is better than {a}" if lead > 0 else f"No, {a} is better than {b}"
+        return f"{yes}, by {abs(100 * lead):.1f} points; chance alone is an unlikely explanation."
+    return f"Not enough to tell: a difference of {signed_points(lead)} points over {compared.n:,} tasks may be luck."
 
 
 def short_names(names: Sequence[str]) -> list[str]:
@@ -90,7 +90,7 @@ def leading(best: str, rivals: Sequence[tuple[str, Comparison, int]]) -> str:
     tied = [name for name, (one, lead) in leads.items() if one.n and abs(lead) < 1e-9]
     behind = [name for name, (one, lead) in leads.items() if one.n and lead <= -1e-9]
     unclear = [
-        f"{name} ({100 * lead:+.1f} points, p {p_words(one.p)})"
+        f"{name} ({signed_points(lead)} points, p {p_words(one.p)})"
         for name, (one, lead) in leads.items()
         if one.n
         and lead >= 1e-9
@@ -185,12 +185,12 @@ def threshold_words(comparisons: int) -> str:
 
 def points(ends: tuple[float, float]) -> str:
     """An interval of a difference in percentage points: `+3.1 to +20.8`."""
-    return f"{100 * ends[0]:+.1f} to {100 * ends[1]:+.1f}"
+    return f"{signed_points(ends[0])} to {signed_points(ends[1])}"
 
 
 def difference_words(difference: float, ends: tuple[float, float] | None) -> str:
     """A difference of shares with its interval, in points: `+12.0 (+3.1 to +20.8)`."""
-    return f"{100 * difference:+.1f} ({points(ends)})" if ends else f"{100 * difference:+.1f}"
+    return f"{signed_points(difference)} ({points(ends)})" if ends else signed_points(difference)
 
 
 def basis(compared: Comparison) -> str:
@@ -237,3 +237,19 @@ def pair_letter(pair: int) -> str:
     """A pick in short, as in every turn strip: `■a`."""
     slot, role = divmod(pair, len(ROLE_ORDER))
     return f"{ROLE_STYLES[ROLE_ORDER[role]].shape}{slot_letter(slot)}"
+
+
+_SEEN = "learned from or was validated on"
+
+
+def seen_words(policy: str, stored: str, seen: int, n: int, learned: str) -> str:
+    """That a policy plays `seen` of `n` tasks that the checkpoint or planner `stored` learned from, as it did on
+    the set `learned`; plain text that begins with the policy's name."""
+    who = f"{policy} was made from {stored}, which" if policy.removeprefix("conductor:") != stored else policy
+    these = "this very task" if n == 1 else f"{seen:,} of these {n:,} tasks"
+    return f"{who} {_SEEN} {these}, so its accuracy here is no test of it. The test split of {learned} is new to it."
+
+
+def tells_seen(sentence: str) -> bool:
+    """Whether a run's note is one of `seen_words`."""
+    return f" {_SEEN} " in sentence

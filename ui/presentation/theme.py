@@ -339,6 +339,12 @@ def percent(share: float | None) -> str:
     return f"{100 * share:.1f} %"
 
 
+def signed_points(difference: float) -> str:
+    """A difference of shares in points: `+1.2`, and `0.0` for what rounds to nothing."""
+    points = round(100 * difference, 1)
+    return f"{points:+.1f}" if points else "0.0"
+
+
 #: The width of the tool bar that a figure shows under the pointer, in pixels.
 TOOL_BAR_PX = 34
 

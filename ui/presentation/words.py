@@ -6,10 +6,12 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from core.conduct.planners import CONDUCTOR
-from core.episode import EDITED, Flag, Protocol, Role, Verdict
+from core.episode import Flag, Judgement, Protocol, Role, Verdict
+from core.finish import EDITED
+from core.play.judging import PASS_MARK
 from core.play.policies import CANDIDATE
 from storage.analysis.routing import ModelInRole
 from storage.analysis.standings import Setting
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 #: The name of an evolution beside a generation is cut to so many characters.
 _RUN_NAME = 24
+#: Kinds of the heads that were taught before their evolution: by labels, by what another policy does.
+_LABELLED, _CLONED = "labels", "cloned"
 #: What the policies that need no checkpoint do, in a few words.
 POLICY_WORDS = {
     "random": "random model and role",
@@ -45,13 +49,14 @@ def rules_words(protocol: Protocol) -> str:
 
 
 #: Policy -> the generation of the checkpoint, or the iteration of the planner, that it is; in a store with more than
-#: one evolution, or training, with the name of its own: `60 of mine`.
+#: one evolution, or training, with the name of its own: `60 of mine`; of a head that was taught before its evolution,
+#: with its teacher: `0 (taught by probe)`.
 Generations = Mapping[str, int | str | None]
 
 
 def policy_name(policy: str, generation: int | str | None = None) -> str:
-    """A policy as a reader knows it, plain text: `gen 30`, `jack alone`. `generation` is a checkpoint's; of a planner,
-    the iteration of its training."""
+    """A policy as a reader knows it, plain text: `gen 30`, `jack alone`, and `start` for generation 0, in which nothing
+    is evolved yet. `generation` is a checkpoint's; of a planner, the iteration of its training."""
     if policy == MIXED:
         return "decided by hand, or by two coordinators"
     if policy.startswith(CANDIDATE) and policy.count("/") >= 2:
@@ -60,7 +65,8 @@ def policy_name(policy: str, generation: int | str | None = None) -> str:
     if policy.startswith(CONDUCTOR):
         return one_line(_planner_name(policy.removeprefix(CONDUCTOR), generation), 80)
     if generation is not None:
-        return f"gen {generation}"
+        number, space, whose = str(generation).partition(" ")
+        return f"{'start' if number == '0' else f'gen {number}'}{space}{whose}"
     if policy.startswith("single:"):
         return f"{one_line(policy.removeprefix('single:'), 40)} alone"
     return POLICY_WORDS.get(policy, one_line(policy, 40))
@@ -111,8 +117,9 @@ def right_words(outcomes: Sequence[bool | None]) -> str:
 
 
 def share_words(share: float, ends: tuple[float, float]) -> str:
-    """A share with its interval: `44.0 % (39 to 49)`."""
-    return f"{percent(share)} ({100 * ends[0]:.0f} to {100 * ends[1]:.0f})"
+    """A share with its interval: `44.0 % (39 to 49)`, one that is narrow with decimals: `99.8 % (99.6 to 99.9)`."""
+    places = 0 if ends[1] - ends[0] >= 0.02 else 1
+    return f"{percent(share)} ({100 * ends[0]:.{places}f} to {100 * ends[1]:.{places}f})"
 
 
 def score_words(score: Score) -> str:
@@ -330,6 +337,21 @@ def recorded_words(outline: TurnOutline) -> str:
     return " ".join(said)
 
 
+def judged_words(said: Judgement) -> str:
+    """What a judge's reply came to, and what it cost, in one line."""
+    judge = f"the judge {one_line(said.judge, 40)}"
+    if said.reply.error is not None:
+        words = (
+            f"{judge[:1].upper()}{judge[1:]} could not be asked: {one_line(said.reply.error.message, 300)}"
+        )
+    elif said.rating is None:
+        words = f"{judge[:1].upper()}{judge[1:]} gave no rating from 1 to 10 that can be read."
+    else:
+        words = f"Rated {said.rating:g} of 10 by {judge}; {PASS_MARK:g} or more counts as right."
+    cost = [] if said.reply.reused else if_paid(said.reply.usage.cost_usd)
+    return f"{words} That cost {cost[0]}, apart from the turn's own cost." if cost else words
+
+
 def if_paid(cost: float | None) -> list[str]:
     """A cost as a part of a line: `$0.0040` or `no price`; nothing for what is free."""
     return [] if cost == 0 else [dollars(cost)]
@@ -372,25 +394,49 @@ def deciders(
     return ", ".join(f"from turn {turn + 1} on {name}" if turn else name for turn, name in names.items())
 
 
-def generations(checkpoints: Sequence[CheckpointSummary], names: Mapping[str, str]) -> Generations:
+def generations(
+    checkpoints: Sequence[CheckpointSummary],
+    names: Mapping[str, str],
+    teachers: Mapping[str, str] | None = None,
+) -> Generations:
     """The generation or iteration of each. Where they are of more than one evolution, or training, each says whose it
-    is: by the name that `names` has for the run, by the run's id where another has the same name or it has none."""
+    is: by the name that `names` has for the run, by the run's id where another has the same name or it has none. A head
+    that was taught before its evolution says by whom: by labels, or by whom `teachers` names for the run."""
     found: dict[str, int | str | None] = {}
     for planners in (False, True):
         some = [one for one in checkpoints if one.is_planner is planners]
-        found |= _name_apart([(one.policy, one.run_id, one.generation) for one in some], names)
+        taught = {
+            one.policy: "labels"
+            if one.kind == _LABELLED
+            else (teachers or {}).get(one.run_id or "", "a policy")
+            for one in some
+            if one.kind in (_LABELLED, _CLONED)
+        }
+        found |= _name_apart([(one.policy, one.run_id, one.generation) for one in some], names, taught)
     return found
 
 
 def generations_of(store: Store) -> Generations:
     """Those of all checkpoints and planners of a store."""
-    return generations(store.checkpoints.list(planners=None), store.runs.names())
+    checkpoints = store.checkpoints.list(planners=None)
+    cloned = {one.run_id for one in checkpoints if one.kind == _CLONED and one.run_id is not None}
+    teachers = {run: _teacher(store.runs.get(run).config) for run in cloned}
+    return generations(checkpoints, store.runs.names(), teachers)
+
+
+def _teacher(config: Mapping[str, Any]) -> str:
+    """The policy that taught an evolution's head, by the run's recipe."""
+    name = (config.get("evolution") or {}).get("teacher") or "a policy"
+    return one_line(name, _RUN_NAME)
 
 
 def _name_apart(
-    policies: Sequence[tuple[str, str | None, int | None]], names: Mapping[str, str]
+    policies: Sequence[tuple[str, str | None, int | None]],
+    names: Mapping[str, str],
+    taught: Mapping[str, str],
 ) -> Generations:
-    """Of (policy, run, age) each: its age, with its run where there is more than one, and in words of its own."""
+    """Of (policy, run, age) each: its age, with its run where there is more than one, with whom it was `taught` by, and
+    in words of its own."""
     runs = dict.fromkeys(run for _, run, _ in policies)
     called = {run: one_line(names.get(run, ""), _RUN_NAME) for run in runs if run is not None}
     shared = Counter(called.values())
@@ -399,6 +445,9 @@ def _name_apart(
         policy: age if age is None or len(runs) == 1 else f"{age}{whose.get(run or '', '')}"
         for policy, run, age in policies
     }
+    for policy, teacher in taught.items():
+        if found[policy] is not None:
+            found[policy] = f"{found[policy]} (taught by {teacher})"
     alike = Counter(found.values())
     return {
         policy: f"{words} ({policy.removeprefix(CONDUCTOR)})"

@@ -20,10 +20,12 @@ from core.errors import ConfigError, StoreError, TaskError
 from core.evolution.cycles import CYCLES, ChosenCycle, Trial, choose_cycles, try_cycles
 from core.planner.card import CARD_FILE
 from core.play.drive import GradeMany, drive_many
+from core.play.judging import check_judge
 from core.play.policies import PLAN_WORK_CHECK, SINGLE, Cycle, Policy, PolicyPerEpisode, Pupil, new_episode
 from core.pocket import WEIGHTS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
 from storage.recorder import record
@@ -32,6 +34,7 @@ from storage.store import Store
 from ui.presentation.comparison import enumerated
 from ui.runs import wiring
 from ui.runs.grading import grading
+from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import Preparation, to_config
 from ui.runs.play import (
@@ -183,7 +186,7 @@ def orders_by_family(policy: Policy, tasks: Sequence[Task]) -> dict[str, Order]:
 def complete_plan(store: Store, plan: BatchPlan) -> BatchPlan:
     """A plan with what a run keeps besides what was asked: each policy by its own name (a checkpoint folder is put into
     the store), the pool's models, the tasks' digest. No model is loaded."""
-    models = tuple(spec.name for spec in wiring.pool_specs(plan.pool))
+    models = tuple(spec.name for spec in slots_of(wiring.pool_specs(plan.pool)))
     check_policies(plan.policies, store, models)
     every = [f"{SINGLE}{model}" for model in models]
     asked = [one for name in plan.policies for one in (every if name == f"{SINGLE}*" else [name])]
@@ -204,7 +207,9 @@ def prepare(store: Store, plan: BatchPlan) -> BatchParts:
     common = common_parts(store, plan, plan.load_tasks())
     resolved = resolve_policies(store, plan)
     wiring.check_recorded(common["pool"], (), resolved["policies"])
-    return BatchParts(**resolved, **common)
+    check_judge(common["pool"].specs, [*plan.choosing_tasks(), *plan.lesson_tasks()])
+    seen = tasks_seen(store, plan.policies, common["plan"].models, common["tasks"], plan.tasks)
+    return BatchParts(**{**resolved, "notes": (*resolved["notes"], *seen)}, **common)
 
 
 def _kept(store: Store, name: str) -> str:

@@ -20,7 +20,7 @@ from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, LABEL_REPEATS, Evol
 from core.evolution.cycles import CYCLES, PLAIN_CYCLES, calls_of_cycles
 from core.play.policies import SINGLE
 from core.pool.costs import call_usd
-from core.pool.spec import ModelSpec, digest_of_specs
+from core.pool.spec import ModelSpec, digest_of_specs, judge_of, slots_of
 from core.workflow import MOST_STEPS
 from storage.analysis.costs import PoolMeans, pool_means, shared_calls
 from storage.store import Store
@@ -60,12 +60,13 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What to expect of a plan; `hours` are what the tightest limit imposes, which `limit` says where it is a
-    provider's; `recorded` replies are behind it."""
+    provider's; `recorded` replies are behind it. `judged`: the calls of a judge come on top."""
 
     parts: tuple[Part, ...]
     hours: float
     recorded: int
     limit: str = ""
+    judged: bool = False
 
     @property
     def calls(self) -> float:
@@ -88,6 +89,8 @@ class Expectation:
         return (
             f"To expect: about {self.calls:,.0f} calls, {dollars(self.cost_usd)}{parts} and {_time(self.hours)}{limit},"
             f" by {self.recorded:,} recorded replies of these models."
+            + " What the judge is asked comes on top."
+            * self.judged
         )
 
 
@@ -176,25 +179,26 @@ def expectation(store: Store, plan: RunPlan, specs: Sequence[ModelSpec]) -> Expe
     means = pool_means(store, digest_of_specs(specs))
     if means is None:
         return None
+    slots = slots_of(specs)
     match plan:
         case BatchPlan():
-            parts = _batch(plan, specs, means)
+            parts = _batch(plan, slots, means)
         case EvolutionPlan():
             parts = _evolution(store, plan, specs, means)
         case TrainingPlan():
             tasks, validation, _ = learning_sets(plan)
-            names = [spec.name for spec in specs]
+            names = [spec.name for spec in slots]
             parts = [
-                _part(name, n * means.calls_per_episode, specs, means, names)
-                for name, n in training_episodes(plan, len(specs), len(tasks), len(validation)).items()
+                _part(name, n * means.calls_per_episode, slots, means, names)
+                for name, n in training_episodes(plan, len(slots), len(tasks), len(validation)).items()
                 if n
             ]
         case ForkPlan():
-            parts = _forks(plan, specs, means)
+            parts = _forks(plan, slots, means)
         case _:
             return None
-    seconds, limit = longest(parts, specs, means)
-    return Expectation(tuple(parts), seconds / 3600, means.n, limit)
+    seconds, limit = longest(parts, slots, means)
+    return Expectation(tuple(parts), seconds / 3600, means.n, limit, judge_of(specs) is not None)
 
 
 def pilot_of(plan: BatchPlan | EvolutionPlan | TrainingPlan, specs: Sequence[ModelSpec]) -> BatchPlan:
@@ -212,7 +216,8 @@ def pilot_of(plan: BatchPlan | EvolutionPlan | TrainingPlan, specs: Sequence[Mod
         case EvolutionPlan():
             turns, protocol = plan.evolution.turn_budget, plan.protocol
             if any(spec.name in plan.barred for spec in specs):
-                policies = [f"{SINGLE}{spec.name}" for spec in specs if spec.name not in plan.barred]
+                asked = (spec.name for spec in slots_of(specs) if spec.name not in plan.barred)
+                policies = [f"{SINGLE}{name}" for name in asked]
         case TrainingPlan():
             policies = [f"{CONDUCTOR}random"]
     return BatchPlan(
@@ -277,10 +282,10 @@ def _batch(plan: BatchPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> lis
 
 def _evolution(store: Store, plan: EvolutionPlan, specs: Sequence[ModelSpec], means: PoolMeans) -> list[Part]:
     config, (tasks, validation, _) = plan.evolution, learning_sets(plan)
+    recorded, specs = _recorded_options(store, digest_of_specs(specs), means), slots_of(specs)
     every = [spec.name for spec in specs]
     names = [name for name in every if name not in plan.barred]
     turns, calls = config.turn_budget, min(means.calls_per_episode, float(config.turn_budget))
-    recorded = _recorded_options(store, digest_of_specs(specs), means)
     options = [_options(recorded, generation, len(names)) for generation in range(1, config.generations + 1)]
     # What is validated are so many policies, with the same chances each time.
     rounds = 1 + math.ceil(config.generations / config.validate_every)

@@ -5,22 +5,28 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
 from core.episode import Episode, Task
+from core.errors import TaskError
 from core.learning import Playing
+from core.pocket.tasks import normalise_question
 from core.pool.cache import CachedPool
+from core.tasks.sets import POCKET_SETS
 from storage.rows.full_episodes import TimedEpisode
 from storage.rows.summaries import CandidateSummary, RunStatus, UpdateSummary
 from storage.shelves.learning import checkpoint_row
 from storage.shelves.replies import PaidReplies
 from storage.store import Store
+from ui.presentation.comparison import seen_words
 from ui.runs.lease import owner
+from ui.runs.plans import known_plan
 from ui.runs.play import TOLD_S, Ending, HaltingPool, Parts, Stopped, common_parts
-from ui.runs.settings.learning import LearningPlan, learning_sets
+from ui.runs.policies import stored_in
+from ui.runs.settings.learning import LearningPlan, TrainingPlan, learning_sets
 from ui.runs.spending import MeteredPool
 
 
@@ -189,3 +195,56 @@ def learning_parts(store: Store, plan: LearningPlan) -> dict[str, Any]:
     tasks, validation, notes = learning_sets(plan)
     common = common_parts(store, plan, tasks, validation)
     return {**common, "validation": validation, "notes": tuple(notes)}
+
+
+def tasks_seen(
+    store: Store, policies: Sequence[str], models: Sequence[str], tasks: Sequence[Task], spec: str
+) -> list[str]:
+    """A sentence for each of these policies that plays by what learned from, or was validated on, some of these
+    `tasks` of the set `spec`: what it solves of them says too much. Tasks are the same where their normalised questions
+    are. Nothing is said of what was not learned in this store, or from a file that is gone."""
+    told = []
+    for name in policies:
+        for stored in stored_in(name, models):
+            for plan in _lessons_of(store, stored):
+                if seen := _count_seen(plan, tasks, spec):
+                    told.append(seen_words(name, stored, seen, len(tasks), plan.tasks))
+    return list(dict.fromkeys(told))
+
+
+def _lessons_of(store: Store, stored: str) -> list[LearningPlan]:
+    """The plans of the runs that a checkpoint or a planner was learned in: its own, and those of the checkpoints that
+    taught it or that it went on from."""
+    found: dict[str, LearningPlan] = {}
+    waiting = [stored]
+    while waiting:
+        one = waiting.pop()
+        run = store.checkpoints.get(one).run_id if store.checkpoints.has(one, planner=None) else None
+        if (
+            run is None
+            or run in found
+            or not isinstance(plan := known_plan(store.runs.get(run)), LearningPlan)
+        ):
+            continue
+        found[run] = plan
+        if isinstance(plan, TrainingPlan):
+            waiting.append(plan.planner)
+        elif plan.evolution.teacher:
+            waiting += stored_in(plan.evolution.teacher, plan.models)
+    return list(found.values())
+
+
+def _count_seen(plan: LearningPlan, tasks: Sequence[Task], spec: str) -> int:
+    """How many of these tasks the run of this plan learned from or was validated on."""
+    if (
+        plan.tasks == spec or {plan.tasks, spec} <= POCKET_SETS.keys()
+    ):  # split alike: the other splits are apart
+        tasks = [task for task in tasks if task.split in ("evolve", "validation")]
+    if not tasks:
+        return 0
+    try:
+        learned, validated, _ = learning_sets(replace(plan, digest=""))
+    except TaskError:
+        return 0
+    known = {normalise_question(task.question) for task in (*learned, *validated)}
+    return sum(normalise_question(task.question) in known for task in tasks)

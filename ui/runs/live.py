@@ -21,14 +21,17 @@ from core.episode import (
 from core.errors import ConfigError, TrinityError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive
+from core.play.judging import check_judge
 from core.play.policies import Policy, WrappedPolicy, new_episode, override_decision
 from core.play.session import propose
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from storage.recorder import record
 from storage.rows.summaries import Proposal, RunStatus
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.grading import grading
+from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, Preparation
 from ui.runs.play import Ending, LiveControl, decompositions, prepare_run
@@ -194,12 +197,14 @@ class LiveParts:
 def prepare(store: Store, plan: LivePlan) -> LiveParts:
     """The parts of a plan; everything that can be wrong is found here, before anything is played."""
     pool = wiring.resolve_pool(plan.pool)
-    models = tuple(spec.name for spec in pool.specs)
+    models = tuple(spec.name for spec in slots_of(pool.specs))
     policies = Policies(store, models, argmax=plan.argmax, encoder=plan.encoder, computing=plan.computing)
     policy = Steered(policies.resolve(plan.policy), store, cache(policies.resolve))
     wiring.check_recorded(pool, [plan.task], [policy])
+    check_judge(pool.specs, [plan.task])
     if not set(policy.models) - set(plan.left_out):
         raise ConfigError("Every model is left out: leave at least one in.")
+    policies.told += tasks_seen(store, [plan.policy], models, [plan.task], plan.tasks)
     return LiveParts(plan, pool, policy, grading(store, [plan.task], plan.tasks), policies)
 
 

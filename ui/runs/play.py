@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from core.episode import Ask, Decide, EndReason, Episode, Reply, Task, Transcript
 from core.errors import ConfigError, TrinityError
 from core.play.drive import GradeMany
+from core.play.judging import check_judge
 from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
-from core.pool.spec import digest_of_specs
+from core.pool.spec import digest_of_specs, slots_of
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
@@ -285,12 +286,13 @@ def common_parts(
     """The fields of `Parts`: of the plan, with the models and tasks that it turns out to have, and of the `others` that
     are graded too. ConfigError when its pool has other models than when its run began."""
     pool = wiring.resolve_pool(plan.pool)
-    models = tuple(spec.name for spec in pool.specs)
+    models = tuple(spec.name for spec in slots_of(pool.specs))
     if plan.models and models != plan.models:
         raise ConfigError(
             f"The models in {plan.pool} have changed since this run began, so it cannot be resumed."
         )
     wiring.check_recorded(pool, [*tasks, *others])
+    check_judge(pool.specs, [*tasks, *others])
     reused = plan.reuse and not is_recorded(plan.pool)  # what is recorded costs nothing
     return {
         "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),

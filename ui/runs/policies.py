@@ -127,11 +127,13 @@ class _NamesOnly(Policies):
 
     store: Store | None = None  # type: ignore[assignment]
     models: tuple[str, ...] = ()
+    met: list[str] = field(default_factory=list)  # what is stored, in the order in which it was named
 
     def planner(self, planner_id: str) -> Planner:
         from core.conduct.planners import CONDUCTOR, RandomPlanner
         from core.planner.card import PlannerCard
 
+        self.met.append(planner_id)
         if self.store is not None:
             if not self.store.checkpoints.has(planner_id, planner=True):
                 self.check_stored(planner_id)
@@ -144,6 +146,7 @@ class _NamesOnly(Policies):
     def stored(self, name: str) -> Policy:
         from core.play.policies import RandomPolicy
 
+        self.met.append(name)
         if self.store is not None and not os.path.isdir(name):
             self.check_stored(name)
         return RandomPolicy(self.models, id=name)
@@ -161,6 +164,13 @@ def check_policies(names: Sequence[str], store: Store, models: Sequence[str]) ->
 def named_policy(name: str, models: Sequence[str]) -> Policy:
     """What is known of a policy by its name alone, over these models."""
     return _NamesOnly(models=tuple(models)).resolve(name, may_learn=True)
+
+
+def stored_in(name: str, models: Sequence[str]) -> list[str]:
+    """The ids of the checkpoints and planners that a policy of this name plays by, also behind what wraps them."""
+    known = _NamesOnly(models=tuple(models))
+    known.resolve(name, may_learn=True)
+    return list(dict.fromkeys(known.met))
 
 
 def pupil_of(name: str, models: Sequence[str]) -> Pupil | None:

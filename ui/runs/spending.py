@@ -8,14 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from core.episode import BASELINE, FORK, Ask, Episode, Reply
+from core.episode import BASELINE, FORK, Ask, Episode, Reply, Task
 from core.errors import BudgetError
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES, PLAIN_CYCLES
 from core.play.forking import turns_left
+from core.play.judging import TRIES, judge_messages
 from core.pool.costs import MOST_UNREAD, QUESTION_TOKENS, CostBound, bound_usd, estimate_cost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, closing, flight_of
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, judge_of, slots_of
 from core.workflow import MOST_STEPS
 from storage.reads import forks
 from storage.store import Store
@@ -58,20 +59,29 @@ def estimate(
     specs: Sequence[ModelSpec],
     episodes: int,
     turn_budget: int,
-    questions: Iterable[str] = (),
+    tasks: Iterable[Task] = (),
     first_turn: int = 0,
 ) -> CostBound:
-    """The most that so many episodes can cost over the models that may cost money, in whose prompts the
-    others' replies stand too. A token of the `questions` is at least one byte. Turns before `first_turn` are
-    recorded."""
-    return estimate_cost(
-        paid_models(specs),
+    """The most that so many episodes of these tasks can cost over the models that may cost money, in whose prompts the
+    others' replies stand too, and over the judge where tasks are rated. A token of their questions is at least one
+    byte. Turns before `first_turn` are recorded."""
+    slots, tasks = slots_of(specs), [*tasks]
+    longest = max((spec.max_tokens for spec in slots), default=0)
+    most = estimate_cost(
+        paid_models(slots),
         episodes,
         turn_budget,
-        question_tokens=max((len(question.encode()) for question in questions), default=QUESTION_TOKENS),
-        longest_reply=max((spec.max_tokens for spec in specs), default=0),
+        question_tokens=max((len(task.question.encode()) for task in tasks), default=QUESTION_TOKENS),
+        longest_reply=longest,
         first_turn=first_turn,
     )
+    judged, judge = [task for task in tasks if task.grader == "judge"], judge_of(specs)
+    if judge is None or not judged:
+        return most
+    asked = (judge_messages(task, "", again=True) for task in judged)
+    sent = max(sum(len(message.content.encode()) for message in messages) for messages in asked)
+    answers = episodes * max(0, turn_budget - first_turn)
+    return most + estimate_cost(paid_models([judge]), TRIES * answers, 1, question_tokens=sent + longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +108,14 @@ def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = Non
         case BatchPlan():
             most = _batch(plan, specs)
         case LivePlan():
-            turns = turns_of(plan.policy, plan.turns, [spec.name for spec in specs])
-            most = estimate(specs, plan.repeats, turns, [plan.task.question] if plan.task.question else ())
+            turns = turns_of(plan.policy, plan.turns, [spec.name for spec in slots_of(specs)])
+            most = estimate(specs, plan.repeats, turns, [plan.task] if plan.task.question else ())
         case EvolutionPlan():
             most = _evolution(plan, specs)
         case TrainingPlan():
             tasks, validation, _ = learning_sets(plan)
-            played = sum(training_episodes(plan, len(specs), len(tasks), len(validation)).values())
-            most = estimate(specs, played, MOST_STEPS, [task.question for task in (*tasks, *validation)])
+            played = sum(training_episodes(plan, len(slots_of(specs)), len(tasks), len(validation)).values())
+            most = estimate(specs, played, MOST_STEPS, [*tasks, *validation])
         case ForkPlan():
             most = _forks(store, plan, specs)
     return Price(most, specs, plan.max_cost_usd)
@@ -114,12 +124,11 @@ def price(store: Store, plan: RunPlan, specs: tuple[ModelSpec, ...] | None = Non
 def _batch(plan: BatchPlan, specs: Sequence[ModelSpec]) -> CostBound:
     tasks, choosing, lessons = plan.load_tasks(), plan.choosing_tasks(), plan.lesson_tasks()
     learning = len(plan.undecided) * len(CYCLES) * len(choosing) + lesson_episodes(plan)
-    questions = [task.question for task in (*tasks, *choosing, *lessons)]
-    models = [spec.name for spec in specs]
+    models = [spec.name for spec in slots_of(specs)]
     episodes = Counter({plan.turns: learning})
     for name in plan.policies:
         episodes[turns_of(name, plan.turns, models)] += len(tasks)
-    parts = [estimate(specs, n, turns, questions) for turns, n in episodes.items()]
+    parts = [estimate(specs, n, turns, [*tasks, *choosing, *lessons]) for turns, n in episodes.items()]
     return sum(parts[1:], parts[0])
 
 
@@ -147,17 +156,18 @@ def training_episodes(plan: TrainingPlan, models: int, tasks: int, validation: i
 
 def _evolution(plan: EvolutionPlan, specs: Sequence[ModelSpec]) -> CostBound:
     config, (tasks, validation, _) = plan.evolution, learning_sets(plan)
+    models = [spec.name for spec in slots_of(specs)]
     per_candidate = config.tasks_per_candidate * (ADAPTED_AT_MOST if config.adaptive else 1)
     played = config.generations * config.population * per_candidate
     played += (1 + math.ceil(config.generations / config.validate_every)) * len(validation)
     if config.teacher:
         questions = min(config.label_questions, len(tasks))
-        played += teacher_episodes(plan, [spec.name for spec in specs], questions)
+        played += teacher_episodes(plan, models, questions)
     else:
-        played += label_episodes(len(specs), config.label_questions)
+        played += label_episodes(len(models), config.label_questions)
     if plan.controls:
-        played += controls_at_most(len(specs), len(validation))
-    return estimate(specs, played, config.turn_budget, [task.question for task in (*tasks, *validation)])
+        played += controls_at_most(len(models), len(validation))
+    return estimate(specs, played, config.turn_budget, [*tasks, *validation])
 
 
 def teacher_episodes(plan: EvolutionPlan, models: Sequence[str], questions: int) -> int:
@@ -182,13 +192,14 @@ def _forks(store: Store, plan: ForkPlan, specs: Sequence[ModelSpec]) -> CostBoun
         own = plan.change_at(branch)
         written = own.value if own is not None and own.kind in ("reply", "subtask") else ""
         subtasks = (turn.step.subtask for turn in parent.turns if turn.step is not None)
-        question = ["".join((parent.task.question, 3 * written, *subtasks))]
+        task = replace(parent.task, question="".join((parent.task.question, 3 * written, *subtasks)))
         for part, change, n in ((BASELINE, None, branch.baseline), (FORK, own, branch.n)):
             n -= sum(name.startswith(f"{part}/") for name in branch.reused)
             # Where nothing is changed every step of a workflow is asked again, also those that read no other.
             left = parent.turn_budget if own is None else turns_left(parent, branch.turn, change)
+            left += change is not None and change.by_hand and task.grader == "judge"  # which rates it, too
             first = parent.turn_budget - left
-            parts.append(estimate(specs, n if left else 0, parent.turn_budget, question, first))
+            parts.append(estimate(specs, n if left else 0, parent.turn_budget, [task], first))
     return sum(parts, CostBound(0, 0, 0, 0.0, ()))
 
 
@@ -341,7 +352,7 @@ class _MeteredFlight(WrappedFlight):
         pool = self._pool
         each = pool.dearest_usd
         if each is None:
-            each = estimate(pool.specs, 1, episode.turn_budget, [episode.task.question]).cost_usd or 0.0
+            each = estimate(pool.specs, 1, episode.turn_budget, [episode.task]).cost_usd or 0.0
         each = max([each, *self._costs.values()])
         return sum(each - self._costs.get(name, 0.0) for name in running) + each
 

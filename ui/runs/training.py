@@ -17,6 +17,7 @@ from core.planner.learn import Iteration, PlannerState, learn
 from core.planner.planner import LanguagePlanner, best_device
 from core.planner.warmup import WarmUp, new_planner, warm_up
 from core.pocket.training import TrainingProgress
+from core.pool.spec import slots_of
 from core.settings import POCKET_POOL
 from storage.store import Store
 from ui.runs import wiring
@@ -93,7 +94,9 @@ def prepare(store: Store, plan: TrainingPlan) -> TrainingParts:
     check_installed()
     common = learning_parts(store, plan)
     plan = common["plan"]
-    if plan.planner == POCKET_POOL and any(spec.provider != POCKET_POOL for spec in common["pool"].specs):
+    if plan.planner == POCKET_POOL and any(
+        spec.provider != POCKET_POOL for spec in slots_of(common["pool"].specs)
+    ):
         raise ConfigError(
             "The pocket planner reads short pocket questions and writes words that only pocket models know: name the "
             "folder of a causal language model that learns to plan for these models by --planner FOLDER."

@@ -23,7 +23,7 @@ from core.planner.card import PlannerCard
 from core.pocket import MODELS, WEIGHTS
 from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, slots_of
 from core.processes import Processes, cores
 from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
 from core.settings import data_folder as data_folder
@@ -125,9 +125,9 @@ def check_recorded(pool: Pool, tasks: Iterable[Task], policies: Iterable[Policy]
         pool.check(tasks, policies)
 
 
-def resolve_pool(name: str) -> Pool:
-    """The pool of a pool.toml, with keys from the environment; the embedded one for "pocket"; for "outcomes:NAME" the
-    recorded models of that outcome table."""
+def resolve_pool(name: str, *, judged: bool = True) -> Pool:
+    """The pool of a pool.toml, with keys from the environment, its judge only where something is `judged`; the embedded
+    one for "pocket"; for "outcomes:NAME" the recorded models of that outcome table."""
     if name == POCKET_POOL:
         return pocket_pool()
     if is_recorded(name):
@@ -135,9 +135,10 @@ def resolve_pool(name: str) -> Pool:
         from core.outcomes.table import load_table
 
         return RecordedPool(load_table(name))
-    from core.pool_file import load_pool
+    from core.pool_file import build_pool, load_specs
 
-    return load_pool(Path(name), os.environ, processes(), data_folder())
+    specs = load_specs(Path(name), data_folder())
+    return build_pool(specs if judged else slots_of(specs), os.environ, processes())
 
 
 @cache
@@ -183,7 +184,9 @@ def encoder_for(pool: str, encoder: str | None) -> str:
     if encoder:
         return encoder
     others = (
-        [spec.name for spec in pool_specs(pool) if spec.provider != "pocket"] if pool != POCKET_POOL else []
+        [spec.name for spec in slots_of(pool_specs(pool)) if spec.provider != "pocket"]
+        if pool != POCKET_POOL
+        else []
     )
     if others:
         raise ConfigError(

@@ -18,7 +18,6 @@ from core.conduct.planners import (
 )
 from core.conduct.prompts import WORDS, subtask_word
 from core.episode import (
-    EDITED,
     Change,
     EndReason,
     Episode,
@@ -33,6 +32,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import ConfigError, PoolError
+from core.finish import EDITED
 from core.outcomes.pool import RecordedPool, recorded_grading
 from core.outcomes.table import OutcomeTable
 from core.play.drive import drive_many

@@ -170,6 +170,23 @@ SETS: dict[str, list[dict[str, Any]]] = {
         }
         for n in range(12)
     ],
+    "mt-bench": [
+        {
+            "question_id": 81 + n,
+            "category": "math" if n else "writing",
+            "turns": [f"Write {n + 1} lines about rain.", "Write them again without the letter a."],
+            **({"reference": ["Two lines.", ""]} if n else {}),
+        }
+        for n in range(2)
+    ],
+    "mt-bench-101": [
+        {
+            "task": task,
+            "id": place,
+            "history": [{"user": f"{task}: ask {n}", "bot": f"{task}: reply {n}"} for n in range(turns)],
+        }
+        for place, (task, turns) in enumerate([("CM", 3), ("MR", 2), ("GR", 1)])
+    ],
     "gsm8k": [
         {
             "question": f"Ann has {n} boxes of 1,000 pins. How many pins?",
@@ -249,6 +266,8 @@ WRITERS = {
     "aime": ("aime2025-I.jsonl", write_jsonl),
     "bigcodebench": ("v0.1.4-00000-of-00001.parquet", write_parquet),
     "gpqa-diamond": ("gpqa_diamond.csv", write_csv),
+    "mt-bench": ("question.jsonl", write_jsonl),
+    "mt-bench-101": ("mtbench101.jsonl", write_jsonl),
     "gsm8k": ("train.json", write_json),
     "humaneval": ("HumanEval.jsonl.gz", write_gzip),
     "mbpp": ("mbpp.jsonl", write_jsonl),

@@ -106,7 +106,7 @@ def test_what_is_no_verdict_is_missing_and_says_why(folder: Path, monkeypatch: p
         ("python:other.py:same", "Line 1 of tasks.jsonl names the grader file other.py, which cannot be read"),
         ("python:tasks.jsonl:same", "Line 1 of tasks.jsonl has an unknown grader"),
         ("python:bad.py:same", "Line 1 of tasks.jsonl names the grader file bad.py, which is not Python."),
-        ("python:own.py", "choose exact, number, choice, math, program or python:FILE.py:FUNCTION."),
+        ("python:own.py", "choose exact, number, choice, math, program, judge or python:FILE.py:FUNCTION."),
         ("code", "Line 1 of tasks.jsonl has an unknown grader 'code'"),
     ],
 )  # fmt: skip
@@ -157,4 +157,6 @@ def test_a_changed_file_makes_other_tasks_and_no_verdicts(folder: Path) -> None:
 def test_names() -> None:
     known = ("exact", "program", "open", "python:a.py:f", "python:a b/c.py:f")
     assert all(map(is_grader, known))
-    assert not any(map(is_grader, ("judge", "python:", "python:a.py", "python:a.py:1", "python:a.txt:f", "")))
+    assert not any(
+        map(is_grader, ("judged", "python:", "python:a.py", "python:a.py:1", "python:a.txt:f", ""))
+    )

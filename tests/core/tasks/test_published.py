@@ -13,13 +13,14 @@ import pytest
 
 from core.episode import Failure, Grade, Task
 from core.errors import TaskError
+from core.grader import NO_REFERENCE
 from core.play.drive import final_verdicts
 from core.tasks.adding import add_set, files_of, remove_set
 from core.tasks.graders import grade_many, grading_of
 from core.tasks.kept_tests import kept_tests
 from core.tasks.programs import passes
 from core.tasks.published import PUBLISHED
-from core.tasks.sets import added_sets, load_task_file, load_tasks, read_task_file
+from core.tasks.sets import TABLE_GRADERS, added_sets, load_task_file, load_tasks, read_task_file
 from tests.core.tasks.published import (
     SETS,
     SOLUTIONS,
@@ -334,6 +335,48 @@ def test_two_keys_for_one_question(tmp_path: Path) -> None:
     assert [task.question[:14] for task in read_task_file(added.path)] == ["Which is 0 + 1", "Which is 2 + 1"]
 
 
+def test_of_mt_bench_the_first_turn_alone_is_asked_and_a_judge_rates_it(tmp_path: Path) -> None:
+    writing, maths = tasks_of("mt-bench", tmp_path)
+    assert (writing.question, writing.answer) == ("Write 1 lines about rain.", NO_REFERENCE)
+    assert (maths.answer, maths.family, maths.id[:11]) == ("Two lines.", "math", "mt-bench-82")
+    assert {(one.grader, one.split) for one in (writing, maths)} == {("judge", "test")}
+    hosted = [
+        {"prompt": one["turns"], "prompt_id": 7 + n, "category": "writing", "reference": []}
+        for n, one in enumerate(SETS["mt-bench"])
+    ]
+    (tmp_path / "hosted").mkdir()
+    file = write_parquet(tmp_path / "hosted" / "prompts.parquet", hosted)
+    added = add_set("hosted", [file], tmp_path / "data")
+    assert added.published.name == "mt-bench"
+    read = read_task_file(added.path)
+    assert [(one.question, one.answer) for one in read] == [
+        (one.question, NO_REFERENCE) for one in (writing, maths)
+    ]
+    with pytest.raises(
+        TaskError, match="is rated by a model, which is asked only while its episode is played"
+    ):
+        grade_many([Grade(writing, "Rain.")])
+
+
+def test_of_mt_bench_101_the_last_turn_is_asked_after_the_published_ones(tmp_path: Path) -> None:
+    memory, maths, reasoning = tasks_of("mt-bench-101", tmp_path)
+    assert memory.question == (
+        "[user]\nCM: ask 0\n\n[assistant]\nCM: reply 0\n\n[user]\nCM: ask 1\n\n[assistant]\nCM: reply 1\n\n"
+        "[user]\nCM: ask 2"
+    )
+    assert (memory.answer, maths.answer, reasoning.question) == (NO_REFERENCE, "MR: reply 1", "GR: ask 0")
+    assert {one.family for one in (memory, maths, reasoning)} == {"CM", "MR", "GR"}
+
+
+def test_a_task_file_may_be_judged_and_an_outcome_table_may_not(tmp_path: Path) -> None:
+    lines = [{"question": "Greet me.", "grader": "judge"}]
+    lines += [{"question": "Greet her.", "grader": "judge", "answer": "Hello, Ida."}]
+    file = write_jsonl(tmp_path / "own.jsonl", lines)
+    assert [one.answer for one in read_task_file(file)] == [NO_REFERENCE, "Hello, Ida."]
+    with pytest.raises(TaskError, match="Line 1 of own.jsonl has grader 'judge', and no model is asked here"):
+        read_task_file(file, TABLE_GRADERS)
+
+
 def test_what_is_no_such_file_is_said(tmp_path: Path) -> None:
     def said(content: bytes, name: str = "x.jsonl", **more: Any) -> str:
         path = tmp_path / name
@@ -362,8 +405,9 @@ def test_what_is_no_such_file_is_said(tmp_path: Path) -> None:
     assert "There is no published set 'maths': choose one of math500, mmlu" in said(b"{}", kind="maths")
     question = {"question": "q", "answer": "1", "grader": "number"}
     assert "x.jsonl is a task file already: name it by --tasks" in said(json.dumps(question).encode())
-    judged = {"question_id": 81, "category": "writing", "turns": ["Write.", "Write again."]}
-    assert "of MT-Bench, whose replies a model judges from 1 to 10" in said(json.dumps(judged).encode())
+    assert "has no text for its first turn" in said(b'{"turns": "Write.", "category": "a"}', kind="mt-bench")
+    mute = b'{"task": "CM", "id": 1, "history": [{"user": "Hello"}]}'
+    assert "Line 1 of x.jsonl has no 'bot'." in said(mute)
     with pytest.raises(TaskError, match="There is no file .*nowhere: give its path"):
         add_set("own", [tmp_path / "nowhere"], tmp_path / "data")
     both = [write_set("gsm8k", tmp_path), write_set("math500", tmp_path)]

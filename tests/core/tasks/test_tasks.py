@@ -140,7 +140,7 @@ def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
         (line("q", ["1"]), "Line 2 .* text for 'answer'"),
         (line("q", True), "Line 2 .* text for 'answer'"),
         (line(" "), "Line 2 .* text for 'question'"),
-        (line("q", "1", "judge"), "Line 2 .* unknown grader 'judge'"),
+        (line("q", "1", "open"), "Line 2 .* unknown grader 'open'"),
         (line("q", "1", "code"), "Line 2 .* unknown grader 'code'"),
         (line("q", "many"), "Line 2 .* not one number"),
         (line("q", "Oslo", "choice"), "Line 2 .* not one letter"),

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from core.episode import (
-    EDITED,
     Change,
     EndReason,
     Episode,
@@ -22,6 +21,7 @@ from core.episode import (
     Usage,
     Verdict,
 )
+from core.finish import EDITED
 from storage.analysis.costs import model_health, pool_means, spending_by, sum_spending
 from storage.analysis.verdicts import (
     VerdictOutcome,

@@ -30,7 +30,7 @@ from ui.answers.pages import ANALYSES, analysis, answers
 from ui.answers.results import answers_of, came_with_the_program
 from ui.cli.console import print_json
 from ui.export.page import analysis_page
-from ui.presentation.theme import percent
+from ui.presentation.theme import percent, signed_points
 from ui.presentation.words import share_words
 from ui.runs.paper.tables import TABLES
 from ui.web.analysis import draw as drawing
@@ -145,9 +145,9 @@ def _numbers(value: Any) -> Iterator[tuple[str, ...]]:
             if ends is not None and "k" in value:
                 yield (share_words(share, ends),)
             else:
-                yield percent(share), f"{100 * share:+.1f}"
+                yield percent(share), signed_points(share)
         if isinstance(value.get("difference"), float):
-            yield (f"{100 * value['difference']:+.1f}",)
+            yield (signed_points(value["difference"]),)
         value = list(value.values())
     if isinstance(value, list):
         for one in value:

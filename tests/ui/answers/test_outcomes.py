@@ -181,8 +181,8 @@ def test_lone_right_answers_stand_beside_those_that_guessing_would_give(store: S
     }
     found = answers(store, small_table(data_folder(), models, name="guess"), "together")["alone"]
     # To thirty questions C is given by cyd alone, and two of four options by nobody; ninety answers are wrong.
-    assert "About 15 of them may be lucky guesses" in found.sentence
-    assert "each for itself, 30 would be expected" in found.sentence
+    assert "All of them may be lucky guesses" in found.sentence, "15 would be, of 10"
+    assert "each for itself, it would be 30, more than there are: they do not guess so." in found.sentence
     [ann] = rows(found, "models")
     assert (ann["only"], ann["guessed"], ann["guessed_evenly"]) == (10, 0.0, 10.0)
     open_ended = small_table(
@@ -249,7 +249,7 @@ def test_rules_are_told_with_what_they_would_be_if_chosen_on_the_same(
     assert (
         f"over the best single model, 100.0 % against {single} on the {n} questions of both" in found.sentence
     )
-    assert "more than luck (p 0.002, allowing for 5 rules)." in found.sentence
+    assert "more than luck, also with 5 rules compared (p 0.002 for it alone)." in found.sentence
     assert (told["by-family"]["holds"], told["oracle"]["holds"], told["best_single"]["holds"]) == (
         "no",
         "",
@@ -257,7 +257,8 @@ def test_rules_are_told_with_what_they_would_be_if_chosen_on_the_same(
     )
     # ann is best on evolve and validation questions, and bob on the test questions.
     assert "There bob has +11.1 points" in found.sentence
-    assert "allowing for 2 models)." in found.sentence
+    [bob] = [one for one in found.sentence.splitlines() if "There bob has" in one]
+    assert "perhaps luck (p 0." in bob, "with p above 0.05 it is luck by itself"
     of_evolve = answers(store, table, "won", on="evolve")["won"]
     assert "Rules are measured on test questions, whichever are counted elsewhere." in of_evolve.sentence
 
@@ -289,13 +290,23 @@ def test_policies_that_were_played_stand_beside_the_rules(store: Store, table: O
     assert policies["single:bob"]["accuracy"].value == pytest.approx(sum(of_bob) / len(of_bob))
     assert (policies["single:bob"]["calls"], policies["single:bob"]["tokens"]) == (1.0, 130.0)
     assert policies["random"]["on"] == "fold 0, test"
+    # ann is the best single model on evolve and validation questions, and right where the family is law.
+    of_ann = [task.family == "law" for task in load_tasks("outcomes:known", "test", None, 0)]
+    lead = (sum(of_bob) - sum(of_ann)) / len(of_bob)
+    assert policies["single:bob"]["lead"].value == pytest.approx(lead)
+    assert policies["single:bob"]["holds"] == "possible"
+    alone = {row["rule"]: row for row in rows(answers(store, table, "won")["won"], "rules")}
+    assert policies["single:bob"]["lead"] == alone["single:bob"]["difference"], "as the rule of the same name"
     [points] = [one for one in found.blocks if isinstance(one, Points)]
     assert {"single:bob", "random"} <= {one.mark.to.params["policy"] for one in points.points if one.mark.to}
     assert "No policy has been played" not in found.sentence
     assert "other questions than the rules" not in found.sentence
     assert command(["run", *named, "--policy", "single:cyd", "--n", "3"]) == 0
     few = answers(store, table, "won")["frontier"].sentence
-    assert "1 policy played other questions than the rules: drawn, not compared." in few
+    assert (
+        "1 policy played other questions than the rules: drawn in grey, and below each against the best"
+        in few
+    )
     small_table(data_folder(), name="aaa")
     assert [one.value for one in opened("outcomes").selectbox if one.label == "Table"] == ["known"]
     played = store.episodes.of_run(policies["random"]["run"])[0]

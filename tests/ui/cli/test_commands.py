@@ -457,8 +457,8 @@ def test_labelled_answers_are_graded_and_differences_shown(world: Sums, tmp_path
         ({"answer": "1", "said": 1, "grader": "exact", "right": True}, 'needs texts for "answer", "said"'),
         ({"answer": "1", "said": "1", "grader": "exact"}, 'needs true or false for "right"'),
         (
-            {"answer": "1", "said": "1", "grader": "judge", "right": True},
-            "has an unknown grader 'judge': choose exact",
+            {"answer": "1", "said": "1", "grader": "open", "right": True},
+            "has an unknown grader 'open': choose exact",
         ),
         ("", "is empty"),
     ],

@@ -25,6 +25,7 @@ from tests.builders.stores import copy_store
 from tests.ui.sums import Result, Sums, sums
 from tests.ui.test_canary import unpacked
 from ui.cli.learning import read_file
+from ui.presentation.words import generations_of, policy_name
 from ui.runs.settings.learning import EvolutionPlan, plan_from
 
 pytestmark = pytest.mark.usefixtures("evolving")
@@ -128,6 +129,8 @@ def test_an_evolution_begins_with_labels_whose_episodes_count(world: Sums) -> No
         assert (first.episodes, second.episodes) == (label_episodes(2, 8), label_episodes(2, 8) + 16)
         assert first.checkpoint_id is not None
         assert store.checkpoints.load(first.checkpoint_id).kind == "labels"
+        called = generations_of(store)[first.checkpoint_id]
+        assert policy_name(first.checkpoint_id, called) == "start (taught by labels)"
 
 
 def test_the_papers_preset_is_every_setting_of_the_paper_and_options_win_over_it(world: Sums) -> None:

@@ -7,13 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import EndReason, Flag, Status
+from core.episode import EndReason, Flag, Status, Task
+from core.evolution.config import EvolveConfig
 from core.outcomes.table import OutcomeTable
+from core.tasks.sets import load_tasks
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus
 from tests.core.outcomes.tables import Answered, small_table
+from tests.ui.pages import opened
 from tests.ui.sums import Sums
+from ui.presentation.comparison import seen_words
+from ui.presentation.theme import label
 from ui.runs import wiring
+from ui.runs.learning import tasks_seen
+from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.learning import EvolutionPlan
 
 POOL = ("--pool", "outcomes:small")
 
@@ -170,3 +178,70 @@ def test_recorded_turns_go_out_and_come_back(world: Sums, table: OutcomeTable, t
     assert "reply.recorded.sample" in world.refused(
         "import", tmp_path / "bad.jsonl", "--store", str(tmp_path / "b.db")
     )
+
+
+EVOLVED = ("--encoder", "pocket", "--generations", 1, "--population", 2, "--replicates", 2, "--turns", 2)
+
+
+def test_a_checkpoint_that_plays_tasks_that_it_learned_from_is_told_so(
+    world: Sums, table: OutcomeTable
+) -> None:
+    evolved = ("evolve", *POOL, "--tasks", "outcomes:small@0", *EVOLVED, "--no-controls", "--json")
+    name = world.done(*evolved).json["checkpoint"]
+
+    def told(policy: str, tasks: str, split: str = "test") -> str:
+        said = world.done("run", *POOL, "--policy", policy, "--tasks", tasks, "--split", split).err
+        return next((line for line in said.splitlines() if "learned from" in line), "")
+
+    assert told(name, "outcomes:small@0") == told(name, "outcomes:small") == ""
+    own = {one.question for one in load_tasks("outcomes:small@0", "evolve", None, 0)}
+    own |= {one.question for one in load_tasks("outcomes:small@0", "validation", 200, 0, at_most=True)}
+    played = load_tasks("outcomes:small@1", "test", None, 0)
+    seen = sum(one.question in own for one in played)
+    assert 0 < seen < len(played)
+    words = (
+        f"{name} learned from or was validated on {seen} of these {len(played)} tasks, so its accuracy here is no "
+        "test of it. The test split of outcomes:small@0 is new to it."
+    )
+    assert told(name, "outcomes:small@1") == f"Warning: {words}"
+    with world.kept() as store:
+        run = store.runs.list(kind="run")[0]
+        assert run.notes == words
+        for page in (opened("episodes", run=run.id), opened("home")):
+            assert label(words, 500) in [one.value for one in page.warning]
+        other = seen_words(f"without:verifier:{name}", name, seen, len(played), "outcomes:small@0")
+        assert tasks_seen(
+            store, [f"without:verifier:{name}"], ("ann", "bob", "cyd"), played, "outcomes:small@1"
+        ) == [other]
+    every = len(load_tasks("outcomes:small@0", "evolve", None, 0))
+    assert f"validated on {every} of these {every} tasks" in told(name, "outcomes:small@0", "evolve")
+    world.done("run", *POOL, "--policy", "random", "--tasks", "outcomes:small@1")
+    compared = world.done("compare", "random", name).out
+    assert words in " ".join(compared.split())
+    # The same questions, in a file of one's own: by their text.
+    file = world.folder / "again.jsonl"
+    lines = [{"question": one.question, "answer": one.answer, "grader": one.grader} for one in played]
+    file.write_text("\n".join(json.dumps({**line, "split": "test"}) for line in lines))
+    with world.kept() as store:
+        found = tasks_seen(store, [name], (), load_tasks(str(file), "test", None, 0), str(file))
+    assert found == [words]
+
+
+def test_what_was_learned_elsewhere_or_on_other_pocket_splits_is_not_told(world: Sums) -> None:
+    plan = EvolutionPlan("pocket", 30, 10, evolution=EvolveConfig(), models=("jack",), name="mine")
+    with world.kept() as store:
+        run = enqueue(store, plan, Ticket(), owner="me")[0]
+        store.checkpoints.add("ccc", config={}, weights=b"1", kind="head", run_id=run, generation=1)
+        store.checkpoints.add("alone", config={}, weights=b"2", kind="head")
+
+        def told(tasks: list[Task], spec: str = "pocket", name: str = "ccc") -> list[str]:
+            return tasks_seen(store, [name, "random"], ("jack",), tasks, spec)
+
+        evolve = load_tasks("pocket", "evolve", 60, 0)
+        assert told(load_tasks("pocket", "test", 100, 0)) == []
+        assert told(load_tasks("pocket", "unseen", 20, 0)) == []
+        assert told(evolve, name="alone") == []  # no run of this store made it
+        assert len(told(evolve)) == 1
+        assert "30 of these 60 tasks" in told(evolve)[0]
+        assert told(evolve[30:], "some.jsonl") == []
+        assert "this very task" in told(evolve[:1], "")[0]

@@ -89,8 +89,33 @@ def test_an_evolution_says_that_a_single_model_is_ahead_and_names_its_best_check
     assert "Control, single:adder W V: 100.0 % of 4." in result.out
     [best, share] = re.search(r"checkpoint (\w+), ([\d.]+) %\.", result.out).groups()  # type: ignore[union-attr]
     assert float(share) < 100
-    assert "A single model solves more of these tasks." in result.out
+    assert (
+        "A single model solves more of these tasks. Where one model is best at all kinds of questions"
+        in result.out
+    )
+    assert "--labels N begins from" in result.out
+    assert "constant_spread" not in result.out  # any pool but the pocket one has it
     assert f"Play it: trinity run --policy {best} " in result.err
+
+
+@pytest.mark.parametrize(
+    ("written", "options", "helps"),
+    [
+        ("constant_spread = 0", (), ["--labels N", "constant_spread = 6"]),
+        ("constant_spread = 0\nlogit_spread = 2.0", ("--labels", 4), ["constant_spread = 2"]),
+        ('constant_spread = "plain"', ("--labels", 4), []),
+    ],
+)
+def test_what_helps_where_a_single_model_is_ahead_is_said_where_it_was_not_tried(
+    world: Sums, written: str, options: tuple[object, ...], helps: list[str]
+) -> None:
+    file = world.folder / "own.toml"
+    file.write_text(written)
+    short = ("--generations", 1, "--population", 2, "--replicates", 2, "--turns", 1, "--validation", 4)
+    result = world.done("evolve", "--tasks", world.tasks, *short, "--config", file, *options)
+    [said] = re.findall("A single model solves more.*", result.out)
+    every = ("--labels N", "constant_spread = 6", "constant_spread = 2")
+    assert [one for one in every if one in said] == helps
 
 
 def test_an_encoder_that_no_policy_reads_with_is_told(world: Sums) -> None:
@@ -99,7 +124,7 @@ def test_an_encoder_that_no_policy_reads_with_is_told(world: Sums) -> None:
 
 
 def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(world: Sums) -> None:
-    name = world.done("evolve", "--tasks", world.tasks, *SMALL, "--json").json["checkpoint"]
+    name = world.done("evolve", "--tasks", world.tasks, *SMALL, "--seed", 1, "--json").json["checkpoint"]
     assert world.run("--policy", name, "--n", 1, "--turns", 3).code == 0
     with world.kept() as store:
         [one] = store.episodes.page(EpisodeFilter(checkpoint=name), limit=1).items

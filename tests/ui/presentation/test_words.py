@@ -20,7 +20,7 @@ def of_run(run: str | None, generation: int, name: str = "") -> CheckpointSummar
 def test_one_evolution_names_its_generations_by_number_alone() -> None:
     names = generations([of_run("r1", 0), of_run("r1", 30)], {"r1": "mine"})
     assert [policy_name(one, names.get(one)) for one in ("cr10", "cr130", "random")] == [
-        "gen 0",
+        "start",
         "gen 30",
         "random model and role",
     ]
@@ -30,6 +30,24 @@ def test_with_two_evolutions_each_generation_says_whose_it_is() -> None:
     names = generations([of_run("r1", 2), of_run("r2", 120)], {"r1": "mine", "r2": "sample"})
     assert policy_name("cr12", names["cr12"]) == "gen 2 of mine"
     assert policy_name("cr2120", names["cr2120"]) == "gen 120 of sample"
+
+
+def test_what_began_an_evolution_says_who_taught_it() -> None:
+    taught = [
+        replace(of_run(run, 0), kind=kind)
+        for run, kind in (("r1", "labels"), ("r2", "cloned"), ("r3", "cloned"))
+    ]
+    names = generations([*taught, of_run("r4", 0), of_run("r2", 9)], {"r2": "mine"}, {"r2": "probe"})
+    called = {policy: policy_name(policy, generation) for policy, generation in names.items()}
+    assert called == {
+        "cr10": "start of r1 (taught by labels)",
+        "cr20": "start of mine (taught by probe)",
+        "cr30": "start of r3 (taught by a policy)",
+        "cr40": "start of r4",
+        "cr29": "gen 9 of mine",
+    }
+    alone = generations([taught[1], of_run("r2", 10)], {"r2": "mine"}, {"r2": "probe"})
+    assert [policy_name(one, age) for one, age in alone.items()] == ["start (taught by probe)", "gen 10"]
 
 
 def test_evolutions_of_one_name_or_of_none_are_told_apart_by_their_run() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from ui.runs.paper.tables import TABLES, TRAINED, TableRow, outcomes, read_rows,
 from ui.runs.play import play
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import Suite
-from ui.runs.settings.learning import TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan
 from ui.runs.training import TrainingParts
 
 pytestmark = pytest.mark.integration
@@ -67,6 +68,17 @@ def train(game: Reproduction, row: TableRow) -> str:
 def measure(game: Reproduction, row: TableRow) -> None:
     parts, _ = game.ready(row, 0)
     deque(play(game.store, enqueue(game.store, parts.plan, Ticket(), owner=owner())[0], parts), maxlen=0)
+
+
+@pytest.mark.parametrize(("pool", "spread"), [("pocket", 0.0), ("pool.toml", 6.0)])
+def test_a_rows_evolution_has_the_settings_that_evolutions_over_its_pool_have(
+    game: Reproduction, pool: str, spread: float
+) -> None:
+    suited = Reproduction(game.store, replace(game.suite, pool=pool), game.metered)
+    for how, expected in {"trinity": spread, "low-rank-plain": None, "paper": None}.items():
+        plan = suited.learning_plan(TableRow(f"evolved:{how}", ""), 0)
+        assert isinstance(plan, EvolutionPlan)
+        assert plan.evolution.constant_spread == expected
 
 
 def test_a_training_has_three_budgets_with_the_choice_of_its_questions(game: Reproduction) -> None:

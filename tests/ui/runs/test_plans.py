@@ -187,3 +187,26 @@ def test_what_is_hashed_of_settings_stays_as_it_is() -> None:
 def test_what_nobody_chose_is_the_default_of_the_learning_itself() -> None:
     assert plan_from(EvolutionPlan, {}, SETTINGS).evolution == EvolveConfig()
     assert plan_from(TrainingPlan, {}, SETTINGS).learning == LearnConfig()
+
+
+@pytest.mark.parametrize(
+    ("pool", "values", "spread"),
+    [
+        ("pocket", {}, 0.0),
+        ("outcomes:exam", {}, 6.0),
+        ("pool.toml", {}, 6.0),
+        ("pool.toml", {"learner": "random-search"}, 6.0),
+        ("pool.toml", {"logit_spread": 1.0}, 1.0),
+        ("pool.toml", {"constant_spread": 0.0}, 0.0),
+        ("pool.toml", {"constant_spread": "plain"}, None),
+        ("pool.toml", preset_values(EvolutionPlan, "paper"), None),
+        ("pocket", {"constant_spread": 6.0}, 6.0),
+    ],
+)
+def test_preferences_that_no_transcript_changes_spread_as_the_pool_needs_it(
+    pool: str, values: dict[str, Any], spread: float | None
+) -> None:
+    plan = plan_from(EvolutionPlan, values, replace(SETTINGS, pool=pool, encoder="tiny"))
+    assert plan.evolution.constant_spread == spread
+    kept = to_config(plan)
+    assert kept["evolution"]["constant_spread"] == spread  # the number itself, so that resuming needs no rule

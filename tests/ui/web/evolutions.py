@@ -29,6 +29,7 @@ def plan(world: Sums, name: str = "", svf: str = "", **evolution: Any) -> Evolut
         "tasks_per_candidate": 4,
         "turn_budget": 2,
         "validate_every": 2,
+        "constant_spread": 6.0,
         **evolution,
     }
     begun = EvolutionPlan(

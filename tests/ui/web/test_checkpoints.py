@@ -78,7 +78,7 @@ def test_it_opens_on_every_generation_that_played_the_same_tasks_oldest_and_newe
     page = opened("checkpoints")
     assert page.multiselect(key="policies").value == [FIRST, MIDDLE, LAST]
     assert (page.selectbox(key="side_base").value, page.selectbox(key="side_b").value) == (FIRST, LAST)
-    assert list(page.dataframe[0].value["name"]) == ["A · gen 0", "B · gen 30", "C · gen 8"]
+    assert list(page.dataframe[0].value["name"]) == ["A · start", "B · gen 30", "C · gen 8"]
     assert_literal(page)
 
 
@@ -242,8 +242,8 @@ def test_who_played_tasks_again_in_other_runs_is_told_with_what_all_of_them_come
         again = replace(first, id=name, run_id="rsecond1", seed=4, correct=True, turns=turns)
         list(record(store, events_of(again)))
     both = PolicySide(LAST), PolicySide(FIRST)
-    assert plays_words(figures(store, both), ["gen 30", "gen 0"]) == (
-        "each played 2 times by gen 30 and once by gen 0"
+    assert plays_words(figures(store, both), ["gen 30", "start"]) == (
+        "each played 2 times by gen 30 and once by start"
     )
     share = percent((once.correct + once.n) / (2 * once.n))
     page = opened("checkpoints")
@@ -262,10 +262,10 @@ def test_a_head_of_zeros_is_told_to_choose_like_chance(samples: Store) -> None:
     assert prefers_nothing(samples, FIRST)  # found from its numbers
     assert not prefers_nothing(samples, LAST)
     assert not prefers_nothing(samples, "random")
-    words = "gen 0 prefers nothing: all parameters of its head are zero"
+    words = "start prefers nothing: all parameters of its head are zero"
     assert words in plainly(opened("checkpoints", c=f"{FIRST},random,{LAST}"))
     assert words not in plainly(opened("checkpoints", c=f"{FIRST},{LAST}"))
-    told = "gen 0 prefers nothing"
+    told = "start prefers nothing"
     assert told in plainly(opened("verifier", part="cost", mix="all"))
     assert told not in plainly(opened("verifier", part="cost", policy="random"))
     assert told in plainly(opened("routing", part="pays", a=FIRST, b="random"))

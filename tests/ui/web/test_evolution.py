@@ -25,6 +25,7 @@ from ui.presentation.theme import label
 from ui.runs import queue
 from ui.runs.plans import plan_of
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.settings.learning import EvolutionPlan
 from ui.runs.worker import play_claimed
 
 pytestmark = pytest.mark.integration
@@ -81,6 +82,27 @@ def test_page_and_command_line_begin_the_same_evolution(world: Sums, store: Stor
     assert store.runs.get(run).config == store.runs.get(by_cli["run"]).config
     assert digest(store, run) == by_cli["digest"]
     assert plan_of(store.runs.get(run)) == plan(world)
+
+
+@pytest.mark.usefixtures("no_workers")
+def test_an_empty_field_shows_what_follows_from_the_pool(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spread(page: AppTest) -> tuple[float | None, str]:
+        field = page.number_input(key="ev_constant_spread")
+        return field.value, field.placeholder
+
+    page = filled(world)
+    assert spread(page) == (None, "6")
+    page.number_input(key="ev_logit_spread").set_value(2.5).run()
+    assert spread(page) == (None, "2.5")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TRINITY_POOL", "pocket")
+        assert spread(page.run()) == (None, "0")
+    press(page, "begin")
+    (run,) = waiting(store)
+    begun = plan_of(store.runs.get(run), EvolutionPlan)
+    assert (begun.evolution.logit_spread, begun.evolution.constant_spread) == (2.5, 2.5)
 
 
 @pytest.mark.usefixtures("forked_workers")

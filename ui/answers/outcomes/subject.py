@@ -20,7 +20,7 @@ from storage.store import Store
 from ui.answers.asked import Asked, Side
 from ui.answers.blocks import Address, Choice, Estimate
 from ui.presentation.comparison import p_words
-from ui.presentation.theme import percent
+from ui.presentation.theme import percent, signed_points
 
 PAGE = "outcomes"
 #: Which tasks are counted -> its words.
@@ -101,13 +101,17 @@ def share(k: int, n: int) -> Estimate:
 
 def points(difference: float, ci95: tuple[float, float]) -> str:
     """A difference in points with its interval."""
-    return f"{100 * difference:+.1f} points ({100 * ci95[0]:+.1f} to {100 * ci95[1]:+.1f})"
+    return f"{signed_points(difference)} points ({signed_points(ci95[0])} to {signed_points(ci95[1])})"
 
 
 def luck_words(holds: bool, p: float, among: str = "") -> str:
-    """Whether a difference is luck, with its p, and `among` what it is allowed for."""
-    allowing = f", allowing for {among}" if among else ""
-    return f"{'more than luck' if holds else 'perhaps luck'} (p {p_words(p)}{allowing})"
+    """Whether a difference is luck, with its p, and `among` what it is allowed for: alone it can look like more."""
+    if not among or not (holds or p < 0.05):
+        return f"{'more than luck' if holds else 'perhaps luck'} (p {p_words(p)})"
+    alone = f"p {p_words(p)} for it alone"
+    if holds:
+        return f"more than luck, also with {among} compared ({alone})"
+    return f"perhaps luck, as {among} were compared ({alone})"
 
 
 def luck(holds: bool | None) -> str:

@@ -189,12 +189,14 @@ def agreement(asked: Asked) -> Answer | None:
     )
 
 
-def _guess_words(falling: float, even: float) -> str:
+def _guess_words(falling: float, even: float, found: int) -> str:
     """How many lone right answers guessing would give, under two views of how models guess."""
-    return (
-        f"About {falling:,.0f} of them may be lucky guesses, going by how often one model alone picks a wrong option; "
-        f"with models that guess evenly, each for itself, {even:,.0f} would be expected. "
+    lucky = "All of them" if falling >= found else f"About {falling:,.0f} of them"
+    said = (
+        f"{lucky} may be lucky guesses, going by how often one model alone picks a wrong option. "
+        f"If models that do not know guessed evenly, each for itself, it would be {even:,.0f}"
     )
+    return f"{said}, more than there are: they do not guess so. " if even > found else f"{said}. "
 
 
 def alone(asked: Asked) -> Answer:
@@ -252,7 +254,7 @@ def alone(asked: Asked) -> Answer:
         nobody, everybody = share(counts[0], n), share(int(cases(of, tasks, "everybody").sum()), n)
         said = (
             f"{counts[1]:,} of {n:,} questions ({percent(counts[1] / n)}) are answered right by one model alone. "
-            f"{_guess_words(float(falling.sum()), float(even.sum())) if options_known and counts[1] else ''}"
+            f"{_guess_words(float(falling.sum()), float(even.sum()), counts[1]) if options_known and counts[1] else ''}"
             f"{share_words(nobody.value or 0.0, nobody.ci95 or (0.0, 1.0))} are answered right by none, "
             f"{percent(everybody.value)} by all that answered."
         )

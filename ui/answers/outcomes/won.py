@@ -3,14 +3,18 @@ every policy that was played on its tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from core.analysis.metrics import holm
 from core.episode import Flag
+from core.outcomes.matrix import Paired, compared
 from core.outcomes.worth import SINGLE, Measured, rules
 from core.tasks.sets import FOLDS, OUTCOMES_PREFIX
-from storage.analysis.costs import PolicyCost, policy_costs
+from storage.analysis.costs import PolicyCost, policy_costs, solved_by_task
 from storage.analysis.costs import frontier as unbeaten
 from storage.analysis.verdicts import turn_groups
 from storage.filters.episode_filter import EpisodeFilter
@@ -176,7 +180,11 @@ def _rules(found: Sequence[Measured]) -> list[Measured]:
 
 
 def _difference(one: Measured) -> Estimate | None:
-    return None if one.difference is None else Estimate(one.difference.difference, one.difference.ci95)
+    return _paired(one.difference)
+
+
+def _paired(lead: Paired | None) -> Estimate | None:
+    return None if lead is None else Estimate(lead.difference, lead.ci95)
 
 
 def _estimate(asked: Asked, one: Measured) -> Estimate:
@@ -234,13 +242,18 @@ def _over_single(one: Measured, whom: str, among: int, what: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """A policy as a run played it on a table's tasks; `calls` are the replies that were paid. `of`: fold and split."""
+    """A policy as a run played it on a table's tasks; `calls` are the replies that were paid. `of`: fold and split;
+    `solved`: the share of each task's episodes that came to the right answer, by the task's id; `lead`: over the best
+    single model on those tasks, and whether it `holds` when all policies are allowed for."""
 
     run: str
     policy: str
     of: str
     cost: PolicyCost
     calls: int
+    solved: Mapping[str, float]
+    lead: Paired | None = None
+    holds: bool | None = None
 
 
 def played(store: Store, name: str) -> list[Played]:
@@ -253,9 +266,11 @@ def played(store: Store, name: str) -> list[Played]:
         fold = plan.tasks.partition("@")[2] or "0"
         of = f"fold {fold}, {plan.split}" if table_of(plan.tasks) == name else plan.tasks
         for one in policy_costs(store, EpisodeFilter(run=run.id)):
-            groups = turn_groups(store, EpisodeFilter(run=run.id, policy=one.policy))
+            its = EpisodeFilter(run=run.id, policy=one.policy)
+            groups = turn_groups(store, its)
             calls = sum(group.n for group in groups if group.asked and Flag.REUSED not in group.flags)
-            found.append(Played(run.id, one.policy, one_line(of, 60), one, calls))
+            solved = solved_by_task(store, its)
+            found.append(Played(run.id, one.policy, one_line(of, 60), one, calls, solved))
     return found
 
 
@@ -316,7 +331,10 @@ def frontier(asked: Asked) -> Answer:
         said += f" {several(far, 'model')} below {percent(least)} {'is' if far == 1 else 'are'} not drawn."
     if others:
         who = several(len(others), "policy", "policies")
-        said += f" {who} played other questions than the rules: drawn, not compared."
+        said += (
+            f" {who} played other questions than the rules: drawn in grey, and below each against the best single "
+            "model on its own questions."
+        )
     said += "" if ran else " No policy has been played on these questions yet: the command below plays some."
     return Answer(
         "frontier",
@@ -333,14 +351,48 @@ def frontier(asked: Asked) -> Answer:
     )
 
 
+def _beside_best_single(asked: Asked, ran: Sequence[Played]) -> list[Played]:
+    """The same, each with its lead over the best single model by what that one is recorded to have answered to the very
+    questions that the policy played. None where they share none, or replies are graded by parts."""
+    of, places = matrix(asked), viewed(asked).table.task_index
+    best = next((one for one in measured(asked) if one.key == "best_single"), None)
+    if best is None or of.by_parts:
+        return [*ran]
+    found = []
+    for one in ran:
+        right = np.full(len(of.share), np.nan)
+        shared = {places[task]: share for task, share in one.solved.items() if task in places}
+        right[[*shared]] = [*shared.values()]
+        lead = compared(
+            of.share[:, of.models.index(best.says)], right, of.by_parts, f"{one.run} {one.policy}"
+        )
+        found.append(replace(one, lead=lead if lead.n else None))
+    compare = [one.lead.p for one in found if one.lead]
+    held = iter(holm(compare))
+    return [replace(one, holds=next(held)) if one.lead else one for one in found]
+
+
 def _policies(asked: Asked, ran: Sequence[Played]) -> Table:
     return Table.of(
-        sorted(ran, key=lambda one: (one.of, -(one.cost.accuracy.value or 0.0))),
+        sorted(_beside_best_single(asked, ran), key=lambda one: (one.of, -(one.cost.accuracy.value or 0.0))),
         Column("name", "Policy", get=lambda one: asked.say(one.policy)),
         Column("policy", "Id", "id", lambda one: one.policy),
         Column("run", "Run", get=lambda one: one.run),
         Column("on", "On", get=lambda one: one.of),
         Column("accuracy", "Accuracy", "estimate", lambda one: one.cost.accuracy),
+        Column(
+            "lead",
+            "Lead",
+            "difference",
+            lambda one: _paired(one.lead),
+            "Over the best single model, in points, on the very questions that were played",
+        ),
+        Column(
+            "holds",
+            "Luck?",
+            get=lambda one: luck(one.holds),
+            help="When all policies of this table are allowed for (Holm)",
+        ),
         Column(
             "calls", "Calls", "number", lambda one: one.calls / one.cost.n, "Paid replies per question", 2
         ),

@@ -29,7 +29,7 @@ from core.play.forking import (
     turns_left,
 )
 from core.play.policies import Cycle, needs_no_checkpoint
-from core.pool.spec import ModelSpec, digest_of_specs
+from core.pool.spec import ModelSpec, digest_of_specs, slots_of
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks
 from storage.reads.forks import Child
@@ -199,7 +199,9 @@ def plan_luck(store: Store, episode_id: str, *, encoder: str | None = None) -> F
             "played, or their settings have changed since."
         )
     _check_playable(store, parent, 0, None, specs)
-    if all(spec.repeats for spec in specs) and not any(turn.decision.sampled for turn in parent.turns):
+    if all(spec.repeats for spec in slots_of(specs)) and not any(
+        turn.decision.sampled for turn in parent.turns
+    ):
         raise ConfigError(
             "Recorded replies do not change, and no choice was drawn: it would come out the same again."
         )
@@ -405,7 +407,7 @@ def _plan(
             change=change if "every_turn" in about else None,
         )
         branches.append(replace(branch, reused=_standing(parent, branch, change, pool_digest, children)))
-    (first, _, change), models = turns[0], tuple(spec.name for spec in specs)
+    (first, _, change), models = turns[0], tuple(spec.name for spec in slots_of(specs))
     question = first.task.question[:400]
     about |= {"question": question, "computing": settings().computing}
     return ForkPlan(change, tuple(branches), pool, pool_digest, models, encoder, **about)

@@ -22,6 +22,7 @@ from core.play.forking import (
     is_held,
     new_child,
 )
+from core.play.judging import check_judge
 from core.play.policies import Cycle, Policy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
@@ -129,6 +130,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."
         )
+    check_judge(pool.specs, [parent.task for parent in parents.values()])
     return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
 
 

@@ -15,7 +15,7 @@ from core.coordinator.encoder import Encoder
 from core.episode import Protocol, Task
 from core.errors import ConfigError
 from core.evolution.baselines import Arena, best_cycles
-from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes, shape_of
+from core.evolution.config import LABEL_REPEATS, EvolveConfig, label_episodes
 from core.evolution.cycles import CYCLES, ChosenCycle
 from core.evolution.evolve import random_walk
 from core.evolution.fitness import mean_reward, rewards
@@ -26,6 +26,7 @@ from core.play.policies import SINGLE, Policy
 from core.pocket.models import TEAMS
 from core.pool.cache import CachedPool
 from core.pool.pool import Pool
+from core.pool.spec import slots_of
 from core.settings import POCKET_POOL
 from core.tasks.sets import POCKET_SETS, digest_of_tasks, load_tasks, tasks_in_file
 from storage.rows.summaries import RunStatus
@@ -39,7 +40,7 @@ from ui.runs.plans import runs_of, to_config
 from ui.runs.policies import cycles_of, pupil_of
 from ui.runs.policy_kinds import Lessons
 from ui.runs.settings.batch import BatchPlan, ReproducedRow, Suite
-from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan
+from ui.runs.settings.learning import EvolutionPlan, LearningPlan, TrainingPlan, usual_settings
 
 P = TypeVar("P", EvolutionPlan, TrainingPlan)
 
@@ -95,7 +96,7 @@ class Reproduction:
     @cached_property
     def models(self) -> tuple[str, ...]:
         """The pool's slots."""
-        return tuple(spec.name for spec in self.metered.specs)
+        return tuple(spec.name for spec in slots_of(self.metered.specs))
 
     @cached_property
     def grade(self) -> GradeMany:
@@ -159,7 +160,7 @@ class Reproduction:
         suite, changes = self.suite, dict(fields)
         budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        config = {**shape_of(str(own.get("learner", "sep-cma-es")), budget), **own}
+        config = {**usual_settings(str(own.get("learner", "sep-cma-es")), suite.pool, budget=budget), **own}
         left = budget
         if changes.pop("labels", False):
             questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))

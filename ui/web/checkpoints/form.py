@@ -11,7 +11,7 @@ import streamlit as st
 
 from core.errors import ConfigError, TrinityError
 from core.fields import settings_of, values_of
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, slots_of
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import FILE_SPLITS, POCKET_SETS
 from storage.analysis.defaults import MOST_SIDES
@@ -73,9 +73,9 @@ def play_form(store: Store) -> None:
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
-            policies = _choose_policies(store, specs, settings)
+            policies = _choose_policies(store, slots_of(specs), settings)
         with st.container(border=True):
-            plan = _choose_play(store, policies, specs, settings)
+            plan = _choose_play(store, policies, slots_of(specs), settings)
     with right, st.container(border=True):
         st.markdown("**What will run**")
         plan, to_do = _priced(store, plan, specs, settings)

@@ -15,6 +15,7 @@ from core.episode import ROLE_ORDER
 from core.errors import ConfigError, TrinityError
 from core.evolution.config import DEFAULT_BUDGET, shape_of
 from core.fields import Field, settings_of
+from core.pool.spec import slots_of
 from core.settings import POCKET_POOL, Settings
 from core.tasks.sets import digest_of_tasks
 from storage.store import Store
@@ -23,7 +24,14 @@ from ui.presentation.theme import label, one_line
 from ui.presentation.words import policy_name
 from ui.runs import wiring
 from ui.runs.course import LEARNERS
-from ui.runs.settings.learning import POCKET_TASKS, EvolutionPlan, TrainingPlan, learning_sets, plan_from
+from ui.runs.settings.learning import (
+    POCKET_TASKS,
+    EvolutionPlan,
+    TrainingPlan,
+    learning_sets,
+    plan_from,
+    usual_settings,
+)
 from ui.runs.spending import paid_models, price, training_episodes
 from ui.web.kit import state
 from ui.web.kit.cache import pool_specs
@@ -60,7 +68,7 @@ _ELSEWHERE = {
 
 def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | None, str]:
     """What was chosen, and what has to be done before it may begin (empty when nothing)."""
-    specs = pool_specs(settings.pool)
+    specs = slots_of(pool_specs(settings.pool))
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
@@ -74,8 +82,14 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
             st.caption(f"{chosen['generations'] * each:,} episodes in all, besides validation.")
         with st.expander("Head, optimiser, fitness and validation", icon=":material/tune:"):
             barred = [*(one.name for one in specs), *(role.value for role in ROLE_ORDER)]
-            look = {"options": barred, "format_func": lambda value: one_line(str(value), 30)}
-            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", {"barred": look})
+            looks: dict[str, dict[str, Any]] = {
+                "barred": {"options": barred, "format_func": lambda value: one_line(str(value), 30)},
+                "constant_spread": {
+                    "value": None,
+                    "placeholder": _constant_spread(chosen["learner"], settings.pool),
+                },
+            }
+            chosen |= draw_groups(_settings(EvolutionPlan, chosen["learner"]), "ev", looks)
     with right, st.container(border=True):
         settings = choose_reader("ev", settings)
         return _plan(EvolutionPlan, "ev", store, chosen, settings)
@@ -83,7 +97,7 @@ def choose_evolution(store: Store, settings: Settings) -> tuple[EvolutionPlan | 
 
 def choose_training(store: Store, settings: Settings) -> tuple[TrainingPlan | None, str]:
     """What was chosen, and what has to be done before it may begin (empty when nothing)."""
-    models = tuple(one.name for one in pool_specs(settings.pool))
+    models = tuple(one.name for one in slots_of(pool_specs(settings.pool)))
     left, right = st.columns([3, 2], gap="large")
     with left:
         with st.container(border=True):
@@ -128,7 +142,7 @@ def _plan(
     help = f"To find it again, and for `trinity {command} --resume --name`."
     name = draw(st.container(), settings_of(kind)["name"], f"{form}_name", max_chars=60, help=help)
     specs = pool_specs(settings.pool)
-    models = tuple(one.name for one in specs)
+    models = tuple(one.name for one in slots_of(specs))
     st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
     try:
         if kind is EvolutionPlan:
@@ -150,7 +164,7 @@ def _plan(
             st.info(label(note, 300), icon=":material/info:")
         plan = replace(plan, models=models, digest=digest_of_tasks(tasks))
         if isinstance(plan, TrainingPlan):
-            parts = training_episodes(plan, len(specs), len(tasks), len(validation))
+            parts = training_episodes(plan, len(models), len(tasks), len(validation))
             most = ", ".join(f"{n:,} episodes for {words}" for words, n in parts.items() if n)
             st.caption(f"At most {most}.")
         if not paid_models(specs):
@@ -194,6 +208,12 @@ def _learner() -> str:
             look = "primary" if now else "secondary"
             button(words, f"ev_size_{words}", partial(_fill, learner, budget), type=look)
     return learner
+
+
+def _constant_spread(learner: str, pool: str) -> str:
+    """What `constant_spread` is while its field is empty: it follows the pool and the spread beside it."""
+    spread = st.session_state.get("ev_logit_spread", settings_of(EvolutionPlan)["logit_spread"].default)
+    return f"{usual_settings(learner, pool, spread)['constant_spread']:g}"
 
 
 # What is trained

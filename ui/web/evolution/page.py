@@ -20,6 +20,7 @@ from ui.presentation.comparison import enumerated, plays_words, tasks_words
 from ui.presentation.theme import label
 from ui.presentation.words import ago, dollars, policy_name, share_words
 from ui.runs.course import Course, Lineage, Training, read_course
+from ui.runs.settings.learning import EvolutionPlan, TrainingPlan, usual_settings
 from ui.web.analysis.page import show_answers
 from ui.web.components.transport import autoplay, from_widget, keys_of, step_buttons, transport
 from ui.web.kit import state
@@ -62,7 +63,14 @@ def run_page(store: Store, run: RunSummary, second: RunSummary | None) -> None:
         else:
             nothing_here(f"It ended before its first {course.noun}: nothing was learned.")
         if course.plan is not None:
-            settings_table(course.plan)
+            settings_table(course.plan, _usual(course.plan))
+
+
+def _usual(plan: EvolutionPlan | TrainingPlan) -> Mapping[str, int | float]:
+    """The settings of a plan that follow from others where nobody chooses them."""
+    if isinstance(plan, TrainingPlan):
+        return {}
+    return usual_settings(plan.evolution.learner, plan.pool, plan.evolution.logit_spread)
 
 
 # Where it stands

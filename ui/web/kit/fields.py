@@ -85,8 +85,9 @@ def draw_groups(
     return chosen
 
 
-def settings_table(plan: object) -> None:
-    """All settings of a run's plan, in a fold: each with what it is usually, where it is not."""
+def settings_table(plan: object, usual: Mapping[str, Any] = MappingProxyType({})) -> None:
+    """All settings of a run's plan, in a fold: each with what it is usually, where it is not. `usual`: what those are
+    usually that follow from others, by key."""
     chosen = values_of(plan)
     with st.expander("Settings", icon=":material/tune:", key="settings", on_change="rerun") as fold:
         if fold.open:
@@ -94,7 +95,7 @@ def settings_table(plan: object) -> None:
                 (
                     label(one.title, 60),
                     _words(one, chosen[key]),
-                    "" if chosen[key] == one.default else _words(one, one.default),
+                    "" if chosen[key] == (default := usual.get(key, one.default)) else _words(one, default),
                 )
                 for key, one in settings_of(type(plan)).items()
                 if not one.setting.learners or chosen["learner"] in one.setting.learners

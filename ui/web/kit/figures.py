@@ -26,6 +26,7 @@ from ui.presentation.theme import (
     layout,
     one_line,
     percent,
+    signed_points,
 )
 from ui.web.kit import state
 
@@ -289,7 +290,7 @@ def _zoomed(along: str, shown: Sequence[Estimate]) -> dict[str, Any]:
 
 
 def _value(value: float, signed: bool) -> str:
-    return f"{100 * value:+.1f}" if signed else percent(value)
+    return signed_points(value) if signed else percent(value)
 
 
 def _hover(one: Estimate, signed: bool) -> str:

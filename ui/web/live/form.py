@@ -15,7 +15,7 @@ from core.errors import ConfigError, TaskError
 from core.fields import settings_of
 from core.grader import Grader, own_grader
 from core.pocket import FAMILIES
-from core.pool.spec import ModelSpec
+from core.pool.spec import ModelSpec, slots_of
 from core.settings import Settings
 from core.tasks.sets import OUTCOMES_PREFIX, load_task_file, load_tasks
 from storage.store import Store
@@ -78,11 +78,11 @@ def live_form(store: Store) -> None:
     """The problem, who decides, and the button; everything else below it, with defaults that do."""
     settings = wiring.settings()
     specs = pool_specs(settings.pool)
-    models = tuple(spec.name for spec in specs)
+    models = tuple(spec.name for spec in slots_of(specs))
     problem = _recorded_question(settings.pool) if is_recorded(settings.pool) else _choose_problem()
     task = problem.task
     with st.container(border=True):
-        policy = _choose_policy(store, specs)
+        policy = _choose_policy(store, slots_of(specs))
         whole = plays_whole(store, policy, models)
         _choose_way(whole=whole, workflows=writes_workflows(store, policy))
         beginning = st.container()
@@ -245,6 +245,8 @@ def _show(task: Task) -> None:
     judged = f"expected answer: {label(task.answer)}"
     if task.grader == "program":
         judged = "the answer is a program, which its tests judge"
+    elif task.grader == "judge":
+        judged = "the judge of the pool rates the answer from 1 to 10"
     elif own_grader(task.grader):
         judged += f" · judged by {label(task.grader)}"
     article = "an" if task.split[:1] in "aeiou" else "a"

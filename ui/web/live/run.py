@@ -12,6 +12,7 @@ import streamlit as st
 from core.episode import EndReason, Status
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
+from core.pool.spec import slots_of
 from storage.rows.summaries import EpisodeSummary, RunControl, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.course import NEW_DECIDER, Lane, lane, turn_words, wrong_since
@@ -461,7 +462,7 @@ def _what_went_wrong(recording: Recording) -> None:
 
 def _again(store: Store, plan: LivePlan) -> None:
     """A form that plays this plan under another policy, with what that may cost."""
-    others = [one for one in startable(store, pool_specs(plan.pool)) if one != plan.policy]
+    others = [one for one in startable(store, slots_of(pool_specs(plan.pool))) if one != plan.policy]
     policy = st.selectbox(
         "Who decides",
         others,

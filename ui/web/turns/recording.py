@@ -13,7 +13,7 @@ from core.outcomes.pool import RecordedPool
 from core.outcomes.table import load_table
 from core.play.policies import VOTES, decider_at, rule_of
 from storage.reads.episode_steps import BegunTurn, read_head, read_turns
-from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText
+from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText, with_judgements
 from storage.store import Store
 from ui.presentation.rules import Same
 from ui.presentation.story import story
@@ -55,7 +55,7 @@ class Recording:
 
     def unjudged(self) -> Recording:
         """The recording without what was found out about its turns."""
-        hidden = {"correct_after": None, "flags": (), "margin": None, "entropy": None}
+        hidden = {"correct_after": None, "flags": (), "margin": None, "entropy": None, "judgements": ()}
         outlines = tuple(replace(one, **hidden) for one in self.outlines)  # type: ignore[arg-type]
         return replace(self, outlines=outlines)
 
@@ -96,6 +96,8 @@ def open_recording(store: Store, episode_id: str) -> Recording:
     head = read_head(store, episode_id)
     finished = head.episode.status is Status.FINISHED  # its turns never change
     outlines = (_remembered_outlines if finished else _outlines)(store, head.summary)
+    if head.episode.judgements:
+        outlines = with_judgements(outlines, head.episode.judgements)
     return Recording(store, head.summary, head.episode, outlines, head.forked, head.labelled)
 
 

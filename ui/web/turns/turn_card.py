@@ -13,10 +13,12 @@ from dataclasses import asdict
 import streamlit as st
 
 from core.episode import Decision, Episode, Flag, Role
+from core.play.marks import without_marks
 from storage.rows.summaries import TurnOutline, TurnText
 from ui.presentation.course import SENT_BACK_WORDS, sent_back, verdict_of
+from ui.presentation.glossary import define
 from ui.presentation.theme import READ_BY, ROLE_STYLES, badge, correct_mark, flag_words, label, plain
-from ui.presentation.words import missing_reply_words, pace_words, recorded_words, used_words
+from ui.presentation.words import judged_words, missing_reply_words, pace_words, recorded_words, used_words
 from ui.web.components import key_focus
 from ui.web.kit import state
 from ui.web.kit.text import diff_block, text_block
@@ -161,6 +163,11 @@ def _outcome(outlines: Sequence[TurnOutline], index: int) -> None:
         st.caption(label(words, 600))
     if outline.error:
         st.text(f"The model failed: {plain(outline.error, 2000)}")
+    for said in outline.judgements:
+        st.caption(f":material/gavel: {label(judged_words(said), 600)}", help=define("Judge"))
+        if words := without_marks(said.reply.text):
+            with st.expander("What the judge said"):
+                text_block(words, key=f"{outline.episode_id}_judged_{outline.index}_{said.number}")
 
 
 def _reply(
@@ -199,6 +206,11 @@ def turn_json(outline: TurnOutline, text: TurnText, decision: Decision | None) -
     stored |= {name: getattr(outline, name) for name in _OUTLINE_FIELDS}
     if outline.recorded is not None:
         stored["recorded"] = asdict(outline.recorded)
+    if outline.judgements:
+        stored["judgements"] = [
+            {"judge": said.judge, "rating": said.rating, "reply": said.reply.text}
+            for said in outline.judgements
+        ]
     stored |= {"reasoning": text.reasoning, "reply": text.reply}
     if decision and decision.model_logits:
         stored["model_logits"] = [round(value, 6) for value in decision.model_logits]

@@ -23,6 +23,7 @@ from storage.filters.vocabulary import FIELDS
 from storage.rows.summaries import EpisodeSummary, Facets, Order, Page, SavedView
 from storage.store import Store
 from ui.export.formats import FORMATS
+from ui.presentation.comparison import tells_seen
 from ui.presentation.theme import label, plain
 from ui.runs.forks.planning import BATCHES
 from ui.runs.settings.forks import MOST_EPISODES
@@ -125,7 +126,10 @@ def show() -> None:
         return
     _pager(store, page, _total(page, where, facets), where, aside)
     legend(page.items)
-    if where.run and (notes := _notes(store, where.run)):
+    notes = _notes(store, where.run) if where.run else []
+    for note in filter(tells_seen, notes):
+        st.warning(label(note, 500), icon=":material/school:")
+    if notes := [one for one in notes if not tells_seen(one)]:
         with st.expander("How this run's policies were chosen"):
             for note in notes:
                 st.markdown(label(note, 500))

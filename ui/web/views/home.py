@@ -21,7 +21,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.progress import strip_moves
 from storage.rows.summaries import EpisodeSummary, Health, RunKind, RunSummary
 from storage.store import Store
-from ui.presentation.comparison import accuracy_words
+from ui.presentation.comparison import accuracy_words, tells_seen
 from ui.presentation.runs import names_of, run_name
 from ui.presentation.theme import code, label
 from ui.presentation.words import ago, decider_words, policy_name, strip_key
@@ -240,6 +240,8 @@ def _run(store: Store, run: RunSummary, name: str) -> None:
         figure = standings_figure([Standing.of(one, generation_of(store)) for one in policies])
         alt = f"Accuracy of each policy of {name} with its 95 % interval"
         plot(figure, key=f"standings_{run.id}", small=True, alt=alt)
+        for note in filter(tells_seen, run.notes.splitlines()):
+            st.warning(label(note, 500), icon=":material/school:")
         _with_other_runs(store, run, sides)
 
 

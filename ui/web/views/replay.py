@@ -10,7 +10,7 @@ from functools import partial
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from core.episode import Flag, Protocol, Status
+from core.episode import Episode, Flag, Protocol, Status
 from core.play.policies import VOTES, rule_of
 from storage.reads.episode_steps import Variation, find_in_texts
 from storage.shelves.labels import Label
@@ -29,7 +29,7 @@ from ui.presentation.course import (
 from ui.presentation.glossary import define
 from ui.presentation.rules import drawn_words, ended_words
 from ui.presentation.theme import STATUS_MARKS, badge, code, correct_mark, label
-from ui.presentation.words import deciders, rules_words, several, turns_words, used_words
+from ui.presentation.words import deciders, if_paid, rules_words, several, turns_words, used_words
 from ui.runs.forks.planning import why_no_fork
 from ui.runs.lease import mark_dead
 from ui.runs.queue import is_stalled
@@ -246,8 +246,15 @@ def _outcome(recording: Recording) -> str:
         f":gray[{drawn_words(episode, recording.outlines)}{rules}]",
         f":gray[{several(n, 'turn') if rule_of(summary.policy) else f'{n} of {episode.turn_budget} turns'}]",
         *(f":gray[{label(one)}]" for one in used),
+        *(f":gray[the judge {label(one)}]" for one in _judge_cost(episode)),
     ]
     return " · ".join(parts)
+
+
+def _judge_cost(episode: Episode) -> list[str]:
+    """What rating its answers cost; nothing where no model did, or free of charge."""
+    costs = [one.reply.usage.cost_usd for one in episode.judgements]
+    return if_paid(None if None in costs else sum(cost or 0.0 for cost in costs)) if costs else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ import streamlit as st
 from streamlit.runtime.caching import get_data_cache_stats_provider, get_resource_cache_stats_provider
 
 from core.errors import TrinityError
+from core.pool.spec import slots_of
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunStatus, RunSummary
 from storage.shelves.endpoint import ApiKey, Limits
@@ -351,7 +352,7 @@ def _worth_of_turns() -> str:
 
 def _tiers(store: Store, endpoint: Endpoint) -> None:
     """What can be asked for, and what is known of who decides."""
-    offer, faults = Offer(endpoint, wiring.pool_specs(wiring.settings().pool), store), 0
+    offer, faults = Offer(endpoint, slots_of(wiring.pool_specs(wiring.settings().pool)), store), 0
     rows = []
     for tier in endpoint.tier:
         try:
