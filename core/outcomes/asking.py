@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decide, Decision, EndReason, Episode, Role, Status
+from core.episode import (
+    ROLE_ORDER,
+    Decide,
+    Decision,
+    EndReason,
+    Episode,
+    Role,
+    Status,
+    TranscriptEntry,
+)
 from core.outcomes.rules import log_odds, option_weight
 from core.play.ensembles import Said, Tally, asked_in_order
 from core.play.policies import Masks, Policy
@@ -47,28 +57,54 @@ def groups_of(question: str, answers: Sequence[str | None], same: Same) -> list[
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AgreementCascade(Policy):
-    """Recorded models in order until two give the same answer, at most so many; else the first answer stands.
+class Cascade(Policy):
+    """Recorded models, at most so many in their order: the first works, and those after it verify its answer; one that
+    accepts ends it. An earlier answer is taken again by a turn of its model's and a Verifier's, which cost nothing
+    where a model has one reply to a task: they are turns that a coordinator can be taught.
 
-    The first model works, and those after it verify its answer: one that accepts ends it. Where one agrees with another
-    that came before it and not with the first, the earlier one works and the later one verifies, which costs nothing,
-    as both replies are there. A model that follows one without an answer works too. Where the first model's answer is
-    `enough`, nobody else is asked: where a model has one reply to a task, it verifies its own answer, which costs
-    nothing and is a turn that a coordinator can be taught. `told` says in a sentence how it was chosen, `strengths` how
-    strong each model is reckoned for a question."""
+    `told` says in a sentence how it was chosen, `strengths` how strong each model is reckoned for a question."""
 
     id: str
     models: tuple[str, ...]
     order: Order
-    same: Same
     most: int
-    told: str = ""
-    enough: Enough = never
-    strengths: Numbered | None = None
+    told: str = field(default="", kw_only=True)
+    strengths: Numbered | None = field(default=None, kw_only=True)
 
     def begin(self, episode: Episode) -> Episode:
-        """The episode with a turn for each model that is asked and two more for two that agree later."""
+        """The episode with a turn for each model that is asked, and two in which an earlier answer is taken again."""
         return replace(episode, turn_budget=self.most + 2)
+
+    def asked(self, question: str, mask: Sequence[bool]) -> list[str]:
+        """The models in the order in which they are asked."""
+        return asked_in_order(self, self.order(question), self.most, mask)
+
+    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
+        """Who is next, as Verifier where it is to judge and the mask leaves that role, else as Worker."""
+        return [self._decide(request) for request in requests]
+
+    def _decide(self, request: Decide) -> Decision:
+        model, judges = self.next_turn(request)
+        role = Role.VERIFIER if judges and _may_verify(request.role_mask) else Role.WORKER
+        return Decision(
+            model, role, sampled=False, model_mask=request.model_mask, role_mask=request.role_mask
+        )
+
+    @abstractmethod
+    def next_turn(self, request: Decide) -> tuple[str, bool]:
+        """The next model, and whether it judges the answer that stands."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgreementCascade(Cascade):
+    """Until two give the same answer; else the first answer stands.
+
+    Where one agrees with another that came before it and not with the first, the earlier one works and the later one
+    verifies. A model that follows one without an answer works too. Where the first model's answer is `enough`, nobody
+    else is asked: where a model has one reply to a task, it verifies its own answer."""
+
+    same: Same
+    enough: Enough = never
 
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
@@ -76,17 +112,14 @@ class AgreementCascade(Policy):
         """It ends when everybody was asked, but where the last one agrees with one before it; or with a first answer
         that is enough."""
         mask, roles = masks_of(episode, specs, **masks)
-        verifies = _may_verify(roles)
         over, question = episode, episode.task.question
-        for step, budget in enumerate(
-            (1, len(asked_in_order(self, self.order(question), self.most, mask)), self.most + 2)
-        ):
+        for step, budget in enumerate((1, len(self.asked(question, mask)), self.most + 2)):
             over = yield from play(_open(over, budget), specs, **masks)
-            if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
+            if not _ran_out(over):
                 break
-            said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
+            said = _said(over)
             if step == 0 and self._is_enough(question, said):
-                if verifies and specs[over.turns[0].decision.model].repeats:
+                if _may_verify(roles) and specs[over.turns[0].decision.model].repeats:
                     over = yield from play(_open(over, 2), specs, **masks)
                 break
             if step > 0 and self._pair(question, said) is None:
@@ -99,33 +132,23 @@ class AgreementCascade(Policy):
             answer is not None and self.enough(question, model) for model, answer in said.items()
         )
 
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The next model in order, as Verifier once there is an answer; then, of two that agree, the earlier one as
-        Worker and the later one as Verifier."""
-        return [self._decide(request) for request in requests]
-
-    def _decide(self, request: Decide) -> Decision:
+    def next_turn(self, request: Decide) -> tuple[str, bool]:
+        """The next model in order, which judges once there is an answer; then, of two that agree, the earlier one,
+        which works, and the later one, which judges."""
         question, entries = request.transcript.question, request.transcript.entries
-        asked = asked_in_order(self, self.order(question), self.most, request.model_mask)
+        asked = self.asked(question, request.model_mask)
         said = {entry.model: entry.answer for entry in entries}
         left = [name for name in asked if name not in said]
-        may_verify = _may_verify(request.role_mask)
-        verify = Role.VERIFIER if may_verify else Role.WORKER
-        if may_verify and self._is_enough(question, said):
-            model, role = entries[0].model, verify
-        elif (pair := self._pair(question, said)) is not None:
+        if _may_verify(request.role_mask) and self._is_enough(question, said):
+            return entries[0].model, True
+        if (pair := self._pair(question, said)) is not None:
             earlier, later = pair
-            stands = next((one for one in reversed(entries) if one.role is Role.WORKER), None)
-            answered = stands is not None and stands.model == earlier
-            model, role = (later, verify) if answered else (earlier, Role.WORKER)
-        elif left:
+            answered = (stands := _standing(entries)) is not None and stands.model == earlier
+            return (later, True) if answered else (earlier, False)
+        if left:
             works = all(entry.answer is None or entry.role is not Role.WORKER for entry in entries)
-            model, role = left[0], Role.WORKER if works else verify
-        else:
-            model, role = asked[0], Role.WORKER
-        return Decision(
-            model, role, sampled=False, model_mask=request.model_mask, role_mask=request.role_mask
-        )
+            return left[0], not works
+        return asked[0], False
 
     def _pair(self, question: str, said: Mapping[str, str | None]) -> tuple[str, str] | None:
         """The first two models, in the order that they were asked in, that gave the same answer."""
@@ -135,72 +158,43 @@ class AgreementCascade(Policy):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ProbeCascade(Policy):
-    """Recorded models in order, at most so many, until one agrees with the answer that stands or one of theirs is
-    likely enough; else the likeliest stands.
+class ProbeCascade(Cascade):
+    """Until one agrees with the answer that stands, or one of theirs is likely enough; else the likeliest stands.
 
-    The first model works, and those after it verify its answer: one that accepts ends it. The model whose answer is to
-    stand works again, where it is not the one that stands, and verifies it, which costs nothing where a model has one
-    reply to a task: all are turns that a coordinator can be taught."""
+    The model whose answer is to stand works again, where it is not the one that stands, and verifies it."""
 
-    id: str
-    models: tuple[str, ...]
-    order: Order
-    most: int
     likely: Likely
     sure: float
-    told: str = ""
-    strengths: Numbered | None = None
-
-    def begin(self, episode: Episode) -> Episode:
-        """The episode with a turn for each model that is asked, and two in which an earlier answer is taken again."""
-        return replace(episode, turn_budget=self.most + 2)
 
     def conduct(
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
         """It ends when a Verifier accepts, or when the answer stands that is to stand."""
         mask, roles = masks_of(episode, specs, **masks)
-        verifies = _may_verify(roles)
         over, chosen = episode, False
         while not chosen:
-            said = {turn.decision.model: _answer(turn.reply.recorded) for turn in over.turns}
             stands = next(
                 (t.decision.model for t in reversed(over.turns) if t.decision.role is Role.WORKER), None
             )
-            best = self._best(over.task.question, said, mask)
+            best = self._best(over.task.question, _said(over), mask)
             chosen = best is not None
-            confirms = best is None or (verifies and specs[best].repeats)
+            confirms = best is None or (_may_verify(roles) and specs[best].repeats)
             turns = confirms + (best is not None and best != stands)
             if turns:
                 over = yield from play(_open(over, len(over.turns) + turns), specs, **masks)
-                if over.status is not Status.FINISHED or over.end_reason is not EndReason.BUDGET:
+                if not _ran_out(over):
                     break
         return replace(over, turn_budget=episode.turn_budget)
 
-    def decide(self, requests: Sequence[Decide]) -> list[Decision]:
-        """The next model in order, as Verifier once there is an answer; then the one whose answer is to stand, as
-        Worker unless it stands, and as Verifier."""
-        return [self._decide(request) for request in requests]
-
-    def _decide(self, request: Decide) -> Decision:
+    def next_turn(self, request: Decide) -> tuple[str, bool]:
+        """The next model in order, which judges once there is an answer; then the one whose answer is to stand, which
+        works unless it stands, and judges."""
         question, entries = request.transcript.question, request.transcript.entries
         said = {entry.model: entry.answer for entry in entries}
-        stands = next((entry for entry in reversed(entries) if entry.role is Role.WORKER), None)
+        stands = _standing(entries)
         best = self._best(question, said, request.model_mask)
-        model = best or next(
-            name
-            for name in asked_in_order(self, self.order(question), self.most, request.model_mask)
-            if name not in said
-        )
-        judges = stands is not None and stands.answer is not None and best in (None, stands.model)
-        return Decision(
-            model,
-            Role.VERIFIER if judges and _may_verify(request.role_mask) else Role.WORKER,
-            sampled=False,
-            model_mask=request.model_mask,
-            role_mask=request.role_mask,
-        )
+        model = best or next(name for name in self.asked(question, request.model_mask) if name not in said)
+        return model, stands is not None and stands.answer is not None and best in (None, stands.model)
 
     def _best(self, question: str, said: Mapping[str, str | None], mask: Sequence[bool]) -> str | None:
         """Whose answer is to stand; None where another model is to be asked."""
@@ -209,8 +203,7 @@ class ProbeCascade(Policy):
         chances = self.likely(question, tuple(said))
         answered = [name for name, answer in said.items() if answer is not None]
         best = max(answered, key=lambda name: chances.get(name, 0.0), default=None)
-        everybody = {*asked_in_order(self, self.order(question), self.most, mask)} <= {*said}
-        if everybody:
+        if {*self.asked(question, mask)} <= {*said}:
             return best or next(iter(said))
         return best if best is not None and chances.get(best, 0.0) >= self.sure else None
 
@@ -226,8 +219,20 @@ def _open(episode: Episode, turn_budget: int) -> Episode:
     return replace(on, turn_budget=turn_budget)
 
 
-def _answer(recorded: Any) -> str | None:
-    return None if recorded is None else recorded.answer
+def _ran_out(episode: Episode) -> bool:
+    """Whether it was played to its last turn, and nothing else ended it."""
+    return episode.status is Status.FINISHED and episode.end_reason is EndReason.BUDGET
+
+
+def _said(episode: Episode) -> dict[str, str | None]:
+    """What each model that was asked answered, as it is recorded."""
+    recorded = {turn.decision.model: turn.reply.recorded for turn in episode.turns}
+    return {model: None if one is None else one.answer for model, one in recorded.items()}
+
+
+def _standing(entries: Sequence[TranscriptEntry]) -> TranscriptEntry | None:
+    """The latest turn of a Worker."""
+    return next((entry for entry in reversed(entries) if entry.role is Role.WORKER), None)
 
 
 def two_agree(same: Same, enough: Enough = never) -> Tally:

@@ -94,7 +94,7 @@ def paid(episode: Episode) -> int:
 
 
 def agree(table: OutcomeTable, most: int = 4) -> AgreementCascade:
-    return AgreementCascade("agree", MODELS, lambda question: MODELS, RecordedPool(table).same, most)
+    return AgreementCascade("agree", MODELS, lambda question: MODELS, most, RecordedPool(table).same)
 
 
 def test_a_rule_over_several_samples_is_the_mean_of_what_it_is_on_each(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_what_is_reckoned_of_a_rule_is_what_its_episodes_come_to(tmp_path: Path)
     each = {"ones": np.ones(4), "odds": log_odds(strength)}
     rules: list[tuple[Policy, Came]] = [
         (
-            AgreementCascade("agree", MODELS, lambda _: order, same, most),
+            AgreementCascade("agree", MODELS, lambda _: order, most, same),
             until_two_agree(known, slots, most),
         )
         for most in (2, 3, 4)
@@ -362,7 +362,7 @@ def test_what_is_reckoned_of_a_rule_is_what_its_episodes_come_to(tmp_path: Path)
     stops = first_if_sure(known, slots, until_two_agree(known, slots, 4), chance, 0.6)
     assert 1.0 < stops.calls.mean() < until_two_agree(known, slots, 4).calls.mean() - 0.3
     rules += [
-        (AgreementCascade("sure", MODELS, lambda _: order, same, 4, "", enough), stops),
+        (AgreementCascade("sure", MODELS, lambda _: order, 4, same, enough), stops),
         (Ballot("sure", MODELS, lambda _: order, two_agree(same, enough), 4), stops),
     ]
     steps = np.random.default_rng(4).uniform(size=(3, *known.right.shape))

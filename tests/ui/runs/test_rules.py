@@ -43,12 +43,18 @@ def recorded(world: Sums) -> Sums:
     return world
 
 
-def rows_of(world: Sums, *arguments: object) -> dict[str, dict[str, float]]:
+def rows_and_words(world: Sums, *arguments: object) -> tuple[dict[str, dict[str, float]], str]:
+    """The rows of a run by policy, and what it says beside them."""
     plays = ("run", "--pool", "outcomes:small", "--tasks", "outcomes:small@1", "--json")
-    return {row["policy"]: row for row in world.done(*plays, *arguments).json}
+    ran = world.done(*plays, *arguments)
+    return {row["policy"]: row for row in ran.json}, ran.err
 
 
-def test_rules_are_chosen_on_other_tasks_and_played(recorded: Sums) -> None:
+def rows_of(world: Sums, *arguments: object) -> dict[str, dict[str, float]]:
+    return rows_and_words(world, *arguments)[0]
+
+
+def test_rules_are_chosen_on_other_tasks_told_and_played(recorded: Sums) -> None:
     names = (
         "agree",
         "agree:family",
@@ -59,7 +65,7 @@ def test_rules_are_chosen_on_other_tasks_and_played(recorded: Sums) -> None:
         "bayes",
     )
     asked = [word for name in names for word in ("--policy", name)]
-    rows = rows_of(recorded, *asked, "--policy", "vote:1", "--policy", "by-family")
+    rows, told = rows_and_words(recorded, *asked, "--policy", "vote:1", "--policy", "by-family")
     assert [*rows] == [*names, "vote:1", "by-family"]
     assert rows["vote:1"]["turns_mean"] == 1
     assert rows["by-family"]["accuracy"] == rows["agree:family"]["accuracy"] == 1.0
@@ -69,6 +75,10 @@ def test_rules_are_chosen_on_other_tasks_and_played(recorded: Sums) -> None:
     # Where two of three are right they agree, and where one is nobody does.
     assert rows["vote:1"]["accuracy"] < rows["agree"]["accuracy"] < 1.0
     assert rows["vote"]["n"] == rows["agree"]["n"] > 50
+    assert "agree:family asks at most 3 models, until two agree (the best of 4 settings on " in told
+    n = sum(len(load_tasks("outcomes:small@1", split, None, 0)) for split in ("evolve", "validation"))
+    assert f"Chosen by what is recorded of 3 candidates on {n} tasks." in told
+    assert "takes" not in told, "nothing is played to choose them"
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -97,32 +107,12 @@ def test_what_could_be_won_is_what_the_policy_of_the_same_name_comes_to(world: S
     assert len({row["accuracy"] for row in rows.values()}) > 2, "a table that tells rules apart"
 
 
-def test_what_was_chosen_is_told_and_noted(recorded: Sums) -> None:
-    told = recorded.done(
-        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "agree:family", "--n", 5
-    ).err
-    assert "agree:family asks at most 3 models, until two agree (the best of 4 settings on " in told
-    assert "takes" not in told.split("agree:family asks")[0], "nothing is played to choose it"
-
-
-def test_a_table_by_family_is_chosen_by_all_that_is_recorded_but_its_test(recorded: Sums) -> None:
-    told = recorded.done(
-        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "by-family", "--n", 5
-    ).err
-    learned = ("evolve", "validation")
-    n = sum(len(load_tasks("outcomes:small", split, None, 0)) for split in learned)
-    assert f"Chosen by what is recorded of 3 candidates on {n} tasks." in told
-    assert "takes" not in told, "nothing is played to choose it"
-
-
 def test_it_asks_one_model_where_a_question_tells_that_it_is_right(recorded: Sums) -> None:
-    rows = rows_of(recorded, "--policy", "agree:family", "--policy", "sure:family", "--policy", "sure")
+    policies = ("agree:family", "sure:family", "sure")
+    rows, told = rows_and_words(recorded, *(word for name in policies for word in ("--policy", name)))
     assert rows["sure:family"]["accuracy"] == 1.0
     assert rows["sure:family"]["calls_mean"] == 1 < rows["agree:family"]["calls_mean"]
     assert rows["sure:family"]["turns_mean"] == 2, "its own check of its answer costs nothing"
-    told = recorded.done(
-        "run", "--pool", "outcomes:small", "--tasks", "outcomes:small", "--policy", "sure:family", "--n", 5
-    ).err
     assert "sure:family asks at most 3 models, until two agree (the best of 4 settings on " in told
     assert "Where the first one's chance to be right is 0." in told
 

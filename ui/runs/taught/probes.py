@@ -85,8 +85,8 @@ def _probe(policies: Policies, name: str, most: int | None, order: str, school: 
         n,
         lambda question, said: steps[len(said) - 1].get(question, {}),
         sure,
-        told,
-        by_model(lessons.tasks, models, strengths),
+        told=told,
+        strengths=by_model(lessons.tasks, models, strengths),
     )
 
 

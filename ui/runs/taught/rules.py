@@ -183,7 +183,7 @@ def _agree(
             else " The first one is never sure enough to ask nobody else."
         )
     if school.table is not None:
-        return AgreementCascade(name, models, first, school.same, n, told, enough, strengths)
+        return AgreementCascade(name, models, first, n, school.same, enough, told=told, strengths=strengths)
     return Ballot(name, models, first, two_agree(school.same, enough), n, told, strengths)
 
 
