@@ -52,7 +52,8 @@ def prune(
     """
     from storage.filters.episode_filter import EpisodeFilter
     from storage.upkeep import retention
-    from ui.presentation.words import retention_words, size_words
+    from ui.presentation.runs import retention_words
+    from ui.presentation.words import size_words
 
     kind = next((one for one in retention.WORDS if one == what), None)
     if kind is None and what != _READINGS:

@@ -1,4 +1,5 @@
-"""A run in words: what it is about, and the name by which every page calls it instead of its id."""
+"""A run in words: what it is about, the name by which every page calls it, and what goes with one that
+is removed."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from core.settings import POCKET_POOL
 from core.tasks.sets import OUTCOMES_PREFIX
 from storage.rows.summaries import RunKind, RunSummary
 from storage.store import Store
+from storage.upkeep.retention import LOST, WORDS, Pruning
 from ui.presentation.theme import one_line
-from ui.presentation.words import distinct
+from ui.presentation.words import distinct, several, size_words
 
 #: What a run's name says before what it is about, where that alone would not tell its kind.
 _KINDS: dict[RunKind, str] = {
@@ -90,3 +92,18 @@ def _subject(run: RunSummary) -> str:
         case _:
             words = run.name or config.get("tasks")
     return words if isinstance(words, str) else ""
+
+
+def retention_words(pruning: Pruning) -> list[str]:
+    """What goes, what is lost with it and what stays, a sentence each."""
+    what, episodes = WORDS[pruning.what], several(pruning.episodes, "episode")
+    lines = [f"Nothing to remove: there are no {what} that may go."]
+    if pruning.rows:
+        gone = f"{what[:1].upper()}{what[1:]} in {episodes}"
+        if pruning.what == "episodes":
+            gone = several(pruning.episodes, "whole episode")
+        elif pruning.what == "runs":
+            gone = f"{several(len(pruning.runs), 'run')} with {episodes}"
+        lines = [f"{gone} would go, about {size_words(pruning.size_bytes)}.", LOST[pruning.what]]
+    noun = "run" if pruning.what == "runs" else "episode"
+    return [*lines, *(f"Kept: {several(n, noun)} {reason}." for reason, n in pruning.retained.items())]

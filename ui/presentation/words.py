@@ -19,7 +19,6 @@ from storage.filters.listing import MIXED
 from storage.rows.summaries import CheckpointSummary, EpisodeSummary, TurnOutline, TurnText
 from storage.shelves.labels import NOTE, Label, Place
 from storage.store import Store
-from storage.upkeep.retention import LOST, WORDS, Pruning
 from ui.presentation.theme import REVISE, ROLE_STYLES, label, one_line, percent, plain, strip_legend
 
 if TYPE_CHECKING:
@@ -243,21 +242,6 @@ def diff_markdown(parts: Sequence[tuple[Side, str]]) -> str:
                 tail = line[start + len(words) :]
                 drawn.append(f"{lead}{before}{label(words, CUT)}{after}{tail}")
     return "".join(drawn)
-
-
-def retention_words(pruning: Pruning) -> list[str]:
-    """What goes, what is lost with it and what stays, a sentence each."""
-    what, episodes = WORDS[pruning.what], several(pruning.episodes, "episode")
-    lines = [f"Nothing to remove: there are no {what} that may go."]
-    if pruning.rows:
-        gone = f"{what[:1].upper()}{what[1:]} in {episodes}"
-        if pruning.what == "episodes":
-            gone = several(pruning.episodes, "whole episode")
-        elif pruning.what == "runs":
-            gone = f"{several(len(pruning.runs), 'run')} with {episodes}"
-        lines = [f"{gone} would go, about {size_words(pruning.size_bytes)}.", LOST[pruning.what]]
-    noun = "run" if pruning.what == "runs" else "episode"
-    return [*lines, *(f"Kept: {several(n, noun)} {reason}." for reason, n in pruning.retained.items())]
 
 
 def size_words(size_bytes: int | None) -> str:

@@ -27,9 +27,9 @@ from storage.store import Store
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from storage.upkeep.tables import table_sizes
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
-from ui.presentation.runs import run_name
+from ui.presentation.runs import retention_words, run_name
 from ui.presentation.theme import badge, code, label, one_line, percent, plain
-from ui.presentation.words import ago, dollars, label_words, retention_words, size_words
+from ui.presentation.words import ago, dollars, label_words, size_words
 from ui.program import packages, version
 from ui.runs import queue, wiring
 from ui.runs.lease import process_words
