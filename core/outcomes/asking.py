@@ -180,10 +180,9 @@ class ProbeCascade(Cascade):
             chosen = best is not None
             confirms = best is None or (_may_verify(roles) and specs[best].repeats)
             turns = confirms + (best is not None and best != stands)
-            if turns:
-                over = yield from play(_open(over, len(over.turns) + turns), specs, **masks)
-                if not _ran_out(over):
-                    break
+            over = yield from play(_open(over, len(over.turns) + turns), specs, **masks)
+            if not _ran_out(over):
+                break
         return replace(over, turn_budget=episode.turn_budget)
 
     def next_turn(self, request: Decide) -> tuple[str, bool]:

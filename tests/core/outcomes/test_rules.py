@@ -243,6 +243,13 @@ def test_the_likeliest_answer_is_taken_again_and_verified_for_nothing(tmp_path: 
     without = played(WithoutRole(policy, V), table)
     assert [course(one) for one in without] == ["aw bw", "aw bw aw'", "aw"]
     assert [one.answer for one in without] == ["B", "A", "A"]
+    pool = RecordedPool(table)
+    for way, wholes in ((policy, episodes), (WithoutRole(policy, V), without)):
+        for place, whole in enumerate(wholes):
+            for kept in range(len(whole.turns) + 1):  # it was stopped there, also behind its last turn
+                begun = new_episode("r", place, table.tasks[place], way, turns=5, seed=0, argmax=False)
+                [again] = play_all([replace(begun, turns=whole.turns[:kept])], way, pool, grade_many)
+                assert again == whole
 
 
 def test_without_verifiers_everybody_only_works(tmp_path: Path) -> None:
