@@ -1,7 +1,7 @@
 """From a notebook or a script: episodes and answers as data frames, and a coordinator's decision on one's own text.
 
     from ui.notebook import answers, coordinator, decide, episodes, open_store
-    store = open_store()  # the one that `trinity ui` shows
+    store = open_store()
     wrong = episodes(store, "correct == False and turns > 3")  # a data frame of pandas
     accepts = answers(store, "verifier")["false_accept"].tables["estimates"]  # another
     learned = coordinator(store)  # the best validated checkpoint

@@ -72,7 +72,7 @@ def test_a_point_and_a_cell_are_clicked_and_their_turns_open(tab: Page, served: 
     tab.wait_for_url("**into=*")
     here = tab.url
     tab.get_by_role("link", name="Open turn").click()
-    tab.wait_for_url("**/replay?*")
+    tab.wait_for_url("**/replay?ep=*")
     turns = [f"?ep={one.episode_id}&t={one.index + 1}" for one in states.turns]
     assert any(tab.url.endswith(turn) for turn in turns)
     settled(tab)
