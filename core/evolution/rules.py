@@ -96,14 +96,8 @@ def table_by_family(
     cost = _cost(len(candidates), len(known))
     if recorded is not None:
         cost = f"Chosen by what is recorded of {len(candidates)} candidates on {len(known):,} tasks."
-    return _router(
-        arena,
-        candidates,
-        worth,
-        tasks,
-        name,
-        f"{name}, which is told each task's family: {chosen}. {cost}",
-    )
+    told = f"{name}, which is told each task's family: {chosen}. {cost}"
+    return _router(arena, candidates, worth, tasks, name, told)
 
 
 def ridge_rule(
