@@ -36,8 +36,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             help="all (the rows of 2, 3 and 4 and the other ways to combine, in one list), 1, 2, 3, 4, 5, 6, 7, 9, "
-            "12, parts, unseen, turns, selection, combinations, conductor, grids or label-grids (settings tried). Left "
-            "out: every table but the two of grids."
+            "12, parts, unseen, turns, selection, combinations, conductor, grids, grid-finals, label-grids or "
+            "conductor-grids (settings tried). Left out: every table but the four of settings tried."
         ),
     ] = None,
     row: Annotated[

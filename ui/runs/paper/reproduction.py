@@ -160,7 +160,11 @@ class Reproduction:
         suite, changes = self.suite, dict(fields)
         budget = suite.budget * int(changes.pop("budgets", 1))
         own: Mapping[str, Any] = changes.pop("evolution", {})
-        config = {**usual_settings(str(own.get("learner", "sep-cma-es")), suite.pool, budget=budget), **own}
+        learner, spread = (
+            own.get("learner", "sep-cma-es"),
+            own.get("logit_spread", EvolveConfig().logit_spread),
+        )
+        config = {**usual_settings(str(learner), suite.pool, float(spread), budget), **own}
         left = budget
         if changes.pop("labels", False):
             questions = max(1, int(budget * LABELS_SHARE) // (LABEL_REPEATS * len(self.models)))

@@ -46,7 +46,12 @@ from ui.runs.settings.batch import Suite
 #: What comes with the program is called so, beside the sample runs.
 NAME = "results.json"
 #: The grids of settings, which were played at other budgets or seeds, and so are other files.
-GRID_NAMES = {"grids": "grids.json", "label-grids": "label_grids.json"}
+GRID_NAMES = {
+    "grids": "grids.json",
+    "grid-finals": "grid_finals.json",
+    "label-grids": "label_grids.json",
+    "conductor-grids": "conductor_grids.json",
+}
 
 
 class Results(Part):
