@@ -392,7 +392,7 @@ POLICIES: Mapping[str, PolicyKind] = {
         ),
         PolicyKind(
             "sure[:N][:ORDER]",
-            "the same, but only the first where a regression on the words of the question, and of the reply where it "
+            "as agree, but only the first where a regression on the words of the question, and of the reply where it "
             "is recorded, is sure that it is right",
             partial(rules.agree, unless_sure=True),
         ),
@@ -405,7 +405,7 @@ POLICIES: Mapping[str, PolicyKind] = {
         PolicyKind("vote[:K]", "the most frequent answer of the K strongest models", rules.vote),
         PolicyKind(
             "weighted-vote[:K][:family]",
-            "the same, each vote weighed by the log odds of its model, overall or in the family",
+            "as vote, each vote weighed by the log odds of its model, overall or in the family",
             partial(rules.vote, weighted=True),
         ),
         PolicyKind(

@@ -8,6 +8,7 @@ from ui.presentation.comparison import difference_words
 from ui.presentation.words import share_words
 from ui.runs.paper.folds import FoldsRow, FoldsTable, shipped_folds
 from ui.runs.paper.results import Differences
+from ui.runs.policy_kinds import POLICIES
 
 #: What is so far below the best is not drawn: differences of a point would be lost.
 FAR = 0.05
@@ -38,7 +39,7 @@ def _answer(one: FoldsTable, differences: Differences) -> Answer:
         f"{_solved(reference)} of {reference.tasks:,} test questions with {reference.calls:.2f} calls each. Best of "
         f"the others: {best.policy}, {_solved(best)} with {best.calls:.2f} calls; {_less(best)} points on the same "
         f"questions, which {holds} when all {len(differences.ps)} differences are allowed for.{_alone(one)}",
-        [_picture(one), _table(one, differences)],
+        [_picture(one), _table(one, differences), _policies(one)],
         _beside(one, differences),
     )
 
@@ -88,13 +89,24 @@ def _table(one: FoldsTable, differences: Differences) -> Table:
     )
 
 
+def _policies(one: FoldsTable) -> Table:
+    """What the policies do, a kind a row."""
+    kinds = dict.fromkeys(row.policy.partition(":")[0] for row in one.rows)
+    return Table.of(
+        [POLICIES[kind] for kind in kinds if kind in POLICIES],
+        Column("policy", "Policy", get=lambda kind: kind.form),
+        Column("does", "What it does", get=lambda kind: kind.words),
+        title="What these policies do",
+    )
+
+
 def _beside(one: FoldsTable, differences: Differences) -> list[Block]:
     policies = " ".join(f"--policy {row.policy}" for row in one.rows)
     return [
         f"Table {one.table} ({one.source}, {one.licence}). {one.encoder} read for probes and heads. Each policy is "
         "chosen, or taught, on the evolve and validation questions of a fold and plays its test questions; a question "
         "that stands in two folds counts once. A call is one that has to be paid: a model's second reply to a "
-        "question is its first. cloned:POLICY is a coordinator whose head was taught what that policy does.",
+        "question is its first.",
         differences.words("the tables of recorded models"),
         *([one.note] if one.note else []),
         Code(

@@ -360,7 +360,9 @@ def matrix(
             hovermode="closest",
             hoverdistance=-1,
             margin=TIGHT,
-            xaxis=named_axis(columns, title=title(axes[1]), range=[-0.5, len(columns) - 0.5], **axis),
+            xaxis=named_axis(
+                columns, title=title(axes[1]), range=[-0.5, len(columns) - 0.5], side="top", **axis
+            ),
             yaxis=named_axis(rows, title=title(axes[0]), range=[len(rows) - 0.5, -0.5], **axis),
         ),
     )

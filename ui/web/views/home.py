@@ -120,7 +120,7 @@ def _empty(store: Store) -> None:
 
 
 def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
-    """Three ways in, each one click from something worth seeing."""
+    """Four ways in, each one click from something worth seeing."""
     telling = _first_of(store, _TELLING) or newest[0]
     wrong = _first_of(store, _ACCEPTED_WRONG)
     compared = wrong is not None and Flag.BY_AGREEMENT.value in wrong.flags
@@ -160,8 +160,13 @@ def _begin(store: Store, newest: Sequence[EpisodeSummary]) -> None:
             "Watch each decision before the model answers.",
             (("live", "Start one", ":material/play_circle:", {}),),
         ),
+        (
+            "4 · Ask recorded models",
+            "What real models answered, who knows what, and what asking several would bring.",
+            (("outcomes", "Outcomes", ":material/table_chart:", {}),),
+        ),
     )
-    for column, (title, words, ways) in zip(st.columns(3), cards, strict=True):
+    for column, (title, words, ways) in zip(st.columns(len(cards)), cards, strict=True):
         with column, st.container(border=True, height="stretch"):
             st.markdown(f"**{title}**")
             st.markdown(f":gray[{words}]")
