@@ -10,7 +10,7 @@ from math import fsum
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, case, func, select
+from sqlalchemy import ColumnElement, Table, case, func, select
 
 from core.analysis.metrics import ClusteredShare
 from core.episode import Decide, EndReason, Flag, Status, Task, Transcript, Verdict
@@ -24,7 +24,7 @@ from storage.analysis.verdicts import TurnGroup
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import DECIDER, read_shares, sum_if_all_known, total, total_if_all_known
 from storage.rows.engine import fetch_rows, reading
-from storage.rows.schema import candidate, episode, learning_update, plan, run, task, turn
+from storage.rows.schema import candidate, episode, judgement, learning_update, plan, run, task, turn
 from storage.store import Store
 
 
@@ -63,29 +63,45 @@ def _most_first(found: Iterable[tuple[str, Spending]]) -> dict[str, Spending]:
     return dict(sorted(found, key=lambda one: (-one[1].tokens, one[0])))
 
 
-#: What whoever writes workflows is called beside roles and models.
-PLANNER = "Planner"
+#: What whoever writes workflows, and whoever rates answers, is called beside roles and models.
+PLANNER, JUDGE = "Planner", "Judge"
 
 
 def planning(store: Store, where: EpisodeFilter, *, of_pool: bool = False) -> dict[str, Spending]:
     """What planners consumed to write workflows, by who wrote them (a model of the pool, or a policy), most tokens
     first; `of_pool`: models alone. Forks carry their parents' plans, which count for these. One query."""
+    among = [episode.c.fork_turn.is_(None), *([of_the_pool()] if of_pool else [])]
+    return _beside_turns(store, where, plan, plan.c.planner, among)
+
+
+def judging(store: Store, where: EpisodeFilter) -> dict[str, Spending]:
+    """What judges consumed to rate answers, by model, most tokens first. One query."""
+    return _beside_turns(store, where, judgement, judgement.c.judge, ())
+
+
+def _beside_turns(
+    store: Store,
+    where: EpisodeFilter,
+    of: Table,
+    who: ColumnElement[str],
+    among: Sequence[ColumnElement[bool]],
+) -> dict[str, Spending]:
+    """What was asked of models beside turns, in a table of its own, by who was asked."""
     query = (
         select(
-            plan.c.planner,
+            who,
             func.count(),
-            func.count(),  # a plan is never one that another run had got
-            func.coalesce(func.sum(plan.c.tokens_in), 0) + func.coalesce(func.sum(plan.c.tokens_out), 0),
-            total_if_all_known(plan.c.cost_usd),
-            total(plan.c.latency_s),
+            func.count(),  # nothing beside turns is a reply that another run had got
+            func.coalesce(func.sum(of.c.tokens_in), 0) + func.coalesce(func.sum(of.c.tokens_out), 0),
+            total_if_all_known(of.c.cost_usd),
+            total(of.c.latency_s),
         )
-        .join(episode, episode.c.id == plan.c.episode_id)
-        .where(*counted_episodes(store, where), episode.c.fork_turn.is_(None))
-        .group_by(plan.c.planner)
+        .join(episode, episode.c.id == of.c.episode_id)
+        .where(*counted_episodes(store, where), *among)
+        .group_by(who)
     )
-    query = query.where(of_the_pool()) if of_pool else query
     rows = fetch_rows(store.engine, query)
-    return _most_first((planner, Spending(*amounts)) for planner, *amounts in rows)
+    return _most_first((name, Spending(*amounts)) for name, *amounts in rows)
 
 
 def sum_spending(found: Iterable[Spending]) -> Spending | None:

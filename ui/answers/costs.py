@@ -6,10 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 
 from storage.analysis.costs import (
+    JUDGE,
     PLANNER,
     PolicyCost,
     Spending,
     frontier,
+    judging,
     planning,
     policy_costs,
     spending_by,
@@ -172,17 +174,20 @@ def spending(asked: Asked) -> Answer:
     tables, said = [], {}
     for side in asked.sides:
         groups = asked.read(turn_groups, side.where)
-        plans = list(asked.read(planning, side.where).values())
-        planned = sum_spending(plans)
-        costs = [*(one.cost_usd for one in groups), *(one.cost_usd for one in plans)]
+        beside = {
+            name: sum_spending(asked.read(read, side.where).values())
+            for name, read in ((PLANNER, planning), (JUDGE, judging))
+        }
+        apart = {
+            name: one for name, one in beside.items() if one and one.tokens
+        }  # a fixed workflow takes none
+        costs = [*(one.cost_usd for one in groups), *(one.cost_usd for one in apart.values())]
         unit = "dollars" if any(costs) and None not in costs else "tokens"
         parts = {
-            "role": spending_by(groups, lambda one: role_word(one.role)),
-            "model": spending_by(groups, lambda one: one.model),
+            "role": spending_by(groups, lambda one: role_word(one.role)) | apart,
+            "model": spending_by(groups, lambda one: one.model) | apart,
         }
         for words, found in parts.items():
-            if planned and planned.tokens:  # a fixed workflow takes none
-                found[PLANNER] = planned
             tables.append(_spent_table(side, words, found, unit))
         said[side] = _spent_words(parts["model"], unit)
     whole = "All replies are counted, none is drawn: these shares have no interval."
@@ -203,7 +208,9 @@ def _spent_words(found: Mapping[str, Spending], unit: str) -> str:
 
 def _spent_table(side: Side, words: str, found: Mapping[str, Spending], unit: str) -> Table:
     whole = sum(_amount(one, unit) for one in found.values()) or 1.0
-    asked = "Turns in which a model was asked; of a planner: the workflows that it wrote"
+    asked = (
+        "Turns in which a model was asked; of a planner: the workflows that it wrote; of a judge: its ratings"
+    )
     return Table.of(
         found.items(),
         Column(words, words.capitalize(), get=lambda one: one[0]),

@@ -14,9 +14,11 @@ from core.errors import TrinityError
 from core.pocket import MODELS
 from core.settings import POCKET_POOL
 from storage.analysis.costs import (
+    JUDGE,
     PLANNER,
     ModelHealth,
     Spending,
+    judging,
     model_health,
     planning,
     spending_by,
@@ -63,11 +65,12 @@ _JUDGED = (*_ACCEPTED, VerdictOutcome.REVISED_RIGHT, VerdictOutcome.REVISED_WRON
 
 class _Calls(NamedTuple):
     """What was asked of the pool in the episodes of a side: turns for which a model was asked, alike ones together,
-    and what planning cost each model."""
+    and what planning and judging cost each model."""
 
     health: Sequence[ModelHealth]
     groups: Sequence[TurnGroup]
     plans: Mapping[str, Spending]
+    ratings: Mapping[str, Spending]
     lapses: Mapping[str, ReplyFaults]
     spent: Mapping[str, Spending]
 
@@ -77,13 +80,14 @@ def calls_in(store: Store, where: EpisodeFilter) -> _Calls:
     where = replace(where, forks=where.forks or "with")
     # A reply that was reused, no model was asked for; turns that forks carry are not among them.
     groups = [one for one in turn_groups(store, where) if Flag.REUSED not in one.flags]
-    plans = planning(store, where, of_pool=True)
+    plans, ratings = planning(store, where, of_pool=True), judging(store, where)
     spent = spending_by(groups, lambda group: group.model)
-    for name, planned in plans.items():
-        if summed := sum_spending([planned, *([spent[name]] if name in spent else [])]):
-            spent[name] = summed
+    for apart in (plans, ratings):
+        for name, more in apart.items():
+            if summed := sum_spending([more, *([spent[name]] if name in spent else [])]):
+                spent[name] = summed
     lapses = {one.model: one for one in reply_faults(groups)}
-    return _Calls(model_health(store, where), groups, plans, lapses, spent)
+    return _Calls(model_health(store, where), groups, plans, ratings, lapses, spent)
 
 
 def _calls(asked: Asked, side: Side) -> _Calls:
@@ -249,9 +253,10 @@ def spending(asked: Asked) -> list[Answer]:
 
 
 def _spending(side: Side, found: _Calls, key: str) -> Answer:
-    """By model and role, and of models that plan workflows for `plans`."""
-    models = [one.model for one in found.health]
-    rows = [*(role_word(role) for role in ROLES), *[PLANNER] * bool(found.plans)]
+    """By model and role, and of models that plan workflows or judge answers for that."""
+    models = list(dict.fromkeys([*(one.model for one in found.health), *found.ratings]))
+    apart = {name: of for name, of in ((PLANNER, found.plans), (JUDGE, found.ratings)) if of}
+    rows = [*(role_word(role) for role in ROLES), *apart]
     spent: dict[tuple[str, str], Spending | None] = {
         (model, role_word(role)): spending_by(
             [one for one in found.groups if (one.model, one.role) == (model, role)], lambda group: group.model
@@ -259,7 +264,7 @@ def _spending(side: Side, found: _Calls, key: str) -> Answer:
         for model in models
         for role in ROLES
     }
-    spent |= {(model, PLANNER): found.plans.get(model) for model in models}
+    spent |= {(model, name): of.get(model) for name, of in apart.items() for model in models}
     in_dollars = any(one and one.cost_usd for one in spent.values())
     unit = "dollars" if in_dollars else "tokens"
     amounts = {

@@ -13,12 +13,17 @@ import pytest
 
 from core.episode import Episode
 from core.tasks.sets import load_task_file
+from storage.analysis.costs import JUDGE, judging
 from storage.files.parquet import read_rows
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.core.pool.faulty_server import Answer, Request, chat, fail, faulty_server, respond
 from tests.ui.pages import opened, plainly
 from tests.ui.sums import Sums
+from ui.answers import pool
+from ui.answers.asked import asked_of
+from ui.answers.blocks import Table
+from ui.answers.costs import spending
 from ui.runs import wiring
 from ui.runs.plans import LivePlan
 from ui.runs.queue import Ticket, enqueue
@@ -124,6 +129,13 @@ def test_replies_are_rated_and_what_that_cost_is_told_apart(world: Sums, critic:
         [said] = first.judgements
         assert (said.judge, said.rating, said.answer, said.index) == ("jo", 4, first.answer, 1)
         assert said.reply.text.startswith(SAYS)
+        assert judging(store, EpisodeFilter())["jo"].tokens == 6 * 18
+        by_role = spending(asked_of(store, EpisodeFilter())).blocks[0]
+        assert isinstance(by_role, Table)
+        [(replies, cost)] = [(row[2], row[5]) for row in by_role.rows if row[0] == JUDGE]
+        assert (replies, cost) == (6, pytest.approx(6 * JUDGE_USD))
+        [of_pool] = pool.spending(asked_of(store, EpisodeFilter()))
+        assert "Most go to jo as Judge" in of_pool.sentence
         own = sum(turn.reply.usage.cost_usd or 0.0 for one in played for turn in one.turns)
         assert store.episodes.summary(first.id).cost_usd == pytest.approx(2 * 18 * 100 / 1e6)
         assert spent == pytest.approx(own + 6 * JUDGE_USD)
