@@ -27,7 +27,6 @@ from core.outcomes.kinds import (
     look_at,
 )
 from core.outcomes.published import PUBLISHED
-from core.outcomes.sources import sources_of
 from core.outcomes.table import (
     JUDGES,
     JUDGES_FILE,
@@ -44,6 +43,7 @@ from core.outcomes.table import (
 from core.outcomes.tabular import OWN, prices_of
 from core.tasks.graders import grading_of
 from core.tasks.sets import TABLE_GRADERS
+from core.tasks.sources import sources_of
 from core.texts import well_formed
 
 KINDS: tuple[Kind, ...] = (*PUBLISHED, *OWN)

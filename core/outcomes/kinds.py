@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import TaskError
-from core.outcomes.sources import Source, csv_rows, json_items, json_lines, json_object
+from core.tasks.sources import Source, csv_rows, json_items, json_lines, json_object
 from core.texts import check_encoding
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

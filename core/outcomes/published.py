@@ -23,7 +23,7 @@ from core.outcomes.kinds import (
     text_of,
     with_options,
 )
-from core.outcomes.sources import Source, json_items, json_lines, json_object
+from core.tasks.sources import Source, json_items, json_lines, json_object
 
 # MMLU-Pro
 

@@ -24,7 +24,7 @@ from core.outcomes.kinds import (
     number_of,
     text_of,
 )
-from core.outcomes.sources import Source, csv_rows, delimiter_of, json_lines, parquet_rows
+from core.tasks.sources import Source, csv_rows, delimiter_of, json_lines, parquet_rows
 
 #: What a column of a CSV can be, each with the names by which it is known without `--columns`. `key` is the right
 #: answer, `answer` the model's.

@@ -1,27 +1,19 @@
-"""The rows of a file, whatever it is: JSON Lines, a JSON list, CSV or Parquet, each also compressed by gzip."""
+"""The rows of a published task set, whatever its file is: JSON Lines, a JSON list, CSV or Parquet."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
-import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from core.errors import TaskError
-from core.texts import check_encoding, well_formed
+from core.tasks.sources import Source, csv_rows, json_items, json_lines, parquet_rows
+from core.texts import well_formed
 
 #: MMLU's own CSV files have no line of names: six cells, the last of which is a letter.
 _WITHOUT_NAMES = ("question", "A", "B", "C", "D", "answer")
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"
-#: Characters of a cell; a problem's tests may stand in one.
-_LONGEST_CELL = 1 << 30
-#: Rows of a Parquet file that are held at a time.
-_ROWS = 64
+#: Characters of an entry; a problem's tests may stand in one.
+_MOST_ENTRY = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,106 +46,37 @@ class Row:
 def rows_of(path: Path) -> Generator[Row]:
     """The rows of a file one after the other, of which few are held. TaskError, one sentence with the row's place, for
     what cannot be read; no rows for an empty file."""
-    try:
-        with path.open("rb") as file:
-            begin = file.read(4)
-            file.seek(0)
-            if begin == _PARQUET:
-                yield from _parquet_rows(path)
-            elif begin.startswith(_GZIP):
-                with gzip.open(file) as inside:
-                    yield from _text_rows(path, inside)
-            else:
-                yield from _text_rows(path, file)
-    except FileNotFoundError:
-        raise TaskError(f"There is no file {path}: give its path.") from None
-    except UnicodeError as error:
-        why = "it is not UTF-8 text: save it as UTF-8" if isinstance(error, UnicodeDecodeError) else error
-        raise TaskError(f"The file {path} cannot be read: {why}.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise TaskError(
-            f"The file {path} cannot be read: {getattr(error, 'strerror', None) or error}."
-        ) from None
-
-
-def _text_rows(path: Path, content: io.BufferedReader | gzip.GzipFile) -> Iterator[Row]:
-    begin = content.read(4096)
-    content.seek(0)
-    check_encoding(begin)
-    first = begin.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    with io.TextIOWrapper(content, encoding="utf-8-sig", newline="") as text:
-        if first == b"{":
-            yield from _numbered(path, "Line", _json_lines(path, text))
-        elif first == b"[":
-            yield from _numbered(path, "Entry", enumerate(_json_list(path, text), start=1))
-        elif first:
-            yield from _numbered(path, "Row", _csv_rows(path, text))
-
-
-def _numbered(path: Path, word: str, rows: Iterator[tuple[int, Any]]) -> Iterator[Row]:
+    source = Source(path, most_entry=_MOST_ENTRY)
+    word, rows = _kind(source)
     for number, fields in rows:
-        where = f"{word} {number:,} of {path.name}"
-        if not isinstance(fields, dict):
-            raise TaskError(f"{where} is not a JSON object.")
-        yield Row(fields, where, path)
+        if not isinstance(fields, Mapping):
+            source.refuse("is not a JSON object.", number)
+        yield Row(fields, f"{word} {number:,} of {source.name}", path)
 
 
-def _json_lines(path: Path, text: IO[str]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text, start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (ValueError, RecursionError):
-                raise TaskError(
-                    f"Line {number:,} of {path.name} is not valid JSON: give the file as it was published."
-                ) from None
+def _kind(source: Source) -> tuple[str, Iterator[tuple[int, Any]]]:
+    """What a row is called, and the rows."""
+    with source.bytes() as file:
+        if file.read(4) == b"PAR1":
+            return "Row", parquet_rows(source)
+    with source.text() as text:
+        first = text.read(4096).lstrip()[:1]
+    if first == "{":
+        return "Line", json_lines(source)
+    if first == "[":
+        return "Entry", json_items(source)
+    return "Line", _csv_rows(source) if first else iter(())
 
 
-def _json_list(path: Path, text: IO[str]) -> list[Any]:
-    try:
-        found = json.load(text)
-    except UnicodeError:
-        raise
-    except (ValueError, RecursionError):
-        raise TaskError(f"The file {path.name} is not valid JSON: give it as it was published.") from None
-    return list(found)
-
-
-def _csv_rows(path: Path, text: IO[str]) -> Iterator[tuple[int, Any]]:
-    """Rows numbered as a table shows them: that of the names is the first."""
-    csv.field_size_limit(_LONGEST_CELL)
+def _csv_rows(source: Source) -> Iterator[tuple[int, dict[str, str | None]]]:
     names: tuple[str, ...] = ()
-    try:
-        for number, cells in enumerate(csv.reader(text, strict=True), start=1):
-            if not names and len(cells) == len(_WITHOUT_NAMES) and cells[-1].strip() in ("A", "B", "C", "D"):
-                names = _WITHOUT_NAMES
-            elif not names:
+    for number, cells in csv_rows(source):
+        if not names:
+            if len(cells) != len(_WITHOUT_NAMES) or cells[-1].strip() not in ("A", "B", "C", "D"):
                 names = tuple(cell.strip() for cell in cells)
                 continue
-            if any(cells):
-                if len(cells) != len(names):
-                    raise TaskError(
-                        f"Row {number:,} of {path.name} has {len(cells)} cells and its first row {len(names)}: "
-                        "give the file as it was published."
-                    )
-                yield number, {name: cell or None for name, cell in zip(names, cells, strict=True)}
-    except csv.Error as error:
-        raise TaskError(f"The file {path.name} is not the CSV that it seems to be: {error}.") from None
-
-
-def _parquet_rows(path: Path) -> Iterator[Row]:
-    import pyarrow
-    import pyarrow.parquet
-
-    number = 0
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=_ROWS):
-                for fields in batch.to_pylist():
-                    number += 1
-                    yield Row(fields, f"Row {number:,} of {path.name}", path)
-    except pyarrow.ArrowException as error:
-        raise TaskError(f"The Parquet file {path} cannot be read: {str(error).splitlines()[0]}.") from None
+            names = _WITHOUT_NAMES
+        yield number, {name: cell or None for name, cell in zip(names, cells, strict=True)}
 
 
 #: Makes the line of a task file from a row, without its split. ValueError, half a sentence, for a faulty row.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import pickle
 import zlib
@@ -20,6 +21,7 @@ from core.tasks.graders import grade_many, grading_of
 from core.tasks.kept_tests import kept_tests
 from core.tasks.programs import passes
 from core.tasks.published import PUBLISHED
+from core.tasks.rows import rows_of
 from core.tasks.sets import TABLE_GRADERS, added_sets, load_task_file, load_tasks, read_task_file
 from tests.core.tasks.published import (
     SETS,
@@ -281,7 +283,7 @@ def test_methods_get_lists_and_may_answer_with_a_tuple(tmp_path: Path) -> None:
         ("mmlu-pro", {"answer_index": 2}, "has two answers: H, and 2 counted from 0."),
         ("mmlu-pro", {"options": ["1"]}, "has 1 options: there may be 2 to 10."),
         ("mmlu-pro", {"options": [str(k) for k in range(11)]}, "has 11 options: there may be 2 to 10."),
-        ("gpqa-diamond", {"Incorrect Answer 2": "91"}, "Row 3 of gpqa_diamond.csv has the same text for two of its"),
+        ("gpqa-diamond", {"Incorrect Answer 2": "91"}, "Line 5 of gpqa_diamond.csv has the same text for two of its"),
         ("gsm8k", {"answer": "It is 4."}, "Entry 2 of train.json has no '####' before its answer."),
         ("gsm8k", {"answer": "#### many"}, "has grader 'number', but its answer 'many' is not one number."),
         ("aime", {"answer": "1000"}, "has the answer '1000', and those of AIME are whole numbers from 0 to 999."),
@@ -392,14 +394,14 @@ def test_what_is_no_such_file_is_said(tmp_path: Path) -> None:
         "is of no published set that is known (its fields: a, b): say which by --as; known are math500"
         in said(b"a,b\n1,2\n", "x.csv")
     )
-    assert "Line 2 of x.jsonl is not valid JSON" in said(
+    assert "Line 2 of x.jsonl is no JSON object: write one a line." in said(
         json.dumps(SETS["math500"][0]).encode() + b"\n{", kind="math500"
     )
     assert "Entry 1 of x.json is not a JSON object." in said(b"[1]", "x.json")
-    assert "Row 2 of x.csv has 3 cells and its first row 2" in said(b"a,b\n1,2,3\n", "x.csv")
+    assert "Line 2 of x.csv has 3 cells where its header has 2" in said(b"a,b\n1,2,3\n", "x.csv")
     assert "x.parquet cannot be read" in said(b"PAR1 and no more", "x.parquet")
     assert "x.gz cannot be read" in said(b"\x1f\x8b\x08 and no more", "x.gz")
-    assert "it is not UTF-8 text: save it as UTF-8." in said(b'{"problem": "\xff"}')
+    assert "x.jsonl is not UTF-8 text: save it as UTF-8." in said(b'{"problem": "\xff"}')
     assert "it is UTF-16 text: save it as UTF-8." in said('{"a": 1}'.encode("utf-16"))
     assert "has no 'problem', which rows of math500 have" in said(b'{"a": 1}', kind="math500")
     assert "There is no published set 'maths': choose one of math500, mmlu" in said(b"{}", kind="maths")
@@ -418,6 +420,24 @@ def test_what_is_no_such_file_is_said(tmp_path: Path) -> None:
         TaskError, match="No task of gpqa-diamond came of these files: 1 has no 'Question', which"
     ):
         add_set("own", [faulty], tmp_path / "data", kind="gpqa-diamond", skip=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "places"),
+    [
+        (b"a;b\r\n1;2\r\n", ["Line 2"]),
+        (b"\xef\xbb\xbfa\tb\n1\t2\n\n", ["Line 2"]),
+        (gzip.compress(b'{"a": "1", "b": "2"}\n\n{"a": "1", "b": "2"}'), ["Line 1", "Line 3"]),
+        (b'[{"a": "1", "b": "2"}]', ["Entry 1"]),
+        (b"a,b\n1,'2\n", ["Line 2"]),
+    ],
+)
+def test_files_are_known_by_what_they_hold(content: bytes, places: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    rows = list(rows_of(path))
+    assert [row.where for row in rows] == [f"{place} of x" for place in places]
+    assert {row.text("a") + row.text("b").strip("'") for row in rows} == {"12"}
 
 
 def test_names(data: Path, tmp_path: Path) -> None:

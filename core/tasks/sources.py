@@ -21,14 +21,17 @@ from core.texts import check_encoding
 #: The most that one file may hold, unpacked, and one of its entries; as `storage.files.interchange` has them.
 MOST_BYTES, MOST_ENTRY = 4 * 2**30, 64 * 2**20
 _CHUNK = 2**20
+#: Rows of a Parquet file that are held at a time: a problem's tests are many megabytes.
+_ROWS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file, or a member of a zip archive."""
+    """A file, or a member of a zip archive; `most_entry` is the most that one of its entries may hold, in bytes."""
 
     path: Path
     member: str = ""
+    most_entry: int = MOST_ENTRY
 
     @property
     def name(self) -> str:
@@ -54,7 +57,7 @@ class Source:
                 if self.member:
                     with zipfile.ZipFile(file) as archive, archive.open(self.member) as inside:
                         yield cast(BinaryIO, inside)
-                elif self.path.suffix == ".gz":
+                elif file.peek(2).startswith(b"\x1f\x8b"):
                     with gzip.GzipFile(fileobj=file) as inside:
                         yield cast(BinaryIO, inside)
                 else:
@@ -125,8 +128,8 @@ def json_items(source: Source) -> Iterator[tuple[int, Any]]:
             if end == at or (end == len(text) and not over):  # more of it may follow
                 if over:
                     source.refuse("is not JSON, or the file is cut off: fetch it again.", number)
-                if len(text) - at > MOST_ENTRY:
-                    source.refuse(f"is larger than {MOST_ENTRY // 2**20} MiB.", number)
+                if len(text) - at > source.most_entry:
+                    source.refuse(f"is larger than {source.most_entry // 2**20} MiB.", number)
                 more = file.read(max(_CHUNK, len(text) - at))
                 text, at, over = text[at:] + more, 0, not more
                 continue
@@ -144,12 +147,11 @@ def json_lines(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The objects of JSON Lines, each with the number of its line. TaskError that names the first bad line."""
     with source.text() as file:
         number = 0
-        while line := file.readline(MOST_ENTRY + 1):
+        while line := file.readline(source.most_entry + 1):
             number += 1
-            if len(line) > MOST_ENTRY:
-                raise TaskError(
-                    f"Line {number:,} of {source.name} is longer than {MOST_ENTRY // 2**20} MiB: shorten it."
-                )
+            if len(line) > source.most_entry:
+                most = source.most_entry // 2**20
+                raise TaskError(f"Line {number:,} of {source.name} is longer than {most} MiB: shorten it.")
             if not line.strip():
                 continue
             try:
@@ -164,9 +166,9 @@ def json_lines(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
 def json_object(source: Source) -> Any:
     """The one value of a file of JSON; None where it is none."""
     with source.text() as file:
-        text = file.read(MOST_ENTRY + 1)
+        text = file.read(source.most_entry + 1)
     try:
-        return json.loads(text) if len(text) <= MOST_ENTRY else None
+        return json.loads(text) if len(text) <= source.most_entry else None
     except (ValueError, RecursionError):
         return None
 
@@ -176,9 +178,9 @@ def csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
     , ; and tab that the header has most of; a formula is the text that it is written as. TaskError for a row with more
     or fewer cells than the header, and for a quote that is not closed."""
     delimiter, width = delimiter_of(source), 0
-    csv.field_size_limit(MOST_ENTRY)
+    csv.field_size_limit(source.most_entry)
     with source.text(newline="") as file:
-        read = csv.reader(_lines(file), delimiter=delimiter, strict=True)
+        read = csv.reader(_lines(file, source.most_entry), delimiter=delimiter, strict=True)
         try:
             for cells in read:
                 if not any(cell.strip() for cell in cells):
@@ -194,8 +196,8 @@ def csv_rows(source: Source) -> Iterator[tuple[int, list[str]]]:
             raise TaskError(f"Line {read.line_num:,} of {source.name} is no CSV: {error}.") from None
 
 
-def _lines(file: TextIO) -> Iterator[str]:
-    while line := file.readline(MOST_ENTRY):
+def _lines(file: TextIO, most: int) -> Iterator[str]:
+    while line := file.readline(most):
         yield line
 
 
@@ -219,7 +221,7 @@ def parquet_rows(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
                 > MOST_BYTES
             ):
                 source.refuse(f"holds more than {MOST_BYTES // 2**30} GiB: add a part of it.")
-            for batch in file.iter_batches(2_000):
+            for batch in file.iter_batches(_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: value for name, value in row.items() if value is not None}
