@@ -21,6 +21,7 @@ from ui.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from core.analysis.metrics import Mean
     from core.outcomes.table import OutcomeTable
 
 #: So many disagreements are printed, and characters of a cell; --json has all.
@@ -343,8 +344,13 @@ def play(
         ),
     ],
     against: Annotated[
-        str, typer.Option("--against", help="The policy that the others are put against; else the first.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="NAME",
+            help="A policy that the others are put against; else the first; may be given several times.",
+        ),
+    ] = None,
     folds: Annotated[
         str, typer.Option("--folds", help="Which of the five folds, as in 0,1,2.")
     ] = "0,1,2,3,4",
@@ -385,7 +391,8 @@ def play(
         for one in play_folds(opened, table, policy, chosen, how):
             played.append(one)
             bar.update(line, advance=1)
-    card, rows, reference = table.card, rows_of(played, against or policy[0]), against or policy[0]
+    card, references = table.card, against or [policy[0]]
+    rows = rows_of(played, references)
     if as_json:
         print_json(
             FoldsTable(
@@ -398,13 +405,16 @@ def play(
                 encoder=Path(settings.encoder or "").name,
                 folds=chosen,
                 split=split,
-                against=reference,
+                against=references,
                 rows=rows,
             )
         )
         return
     print_table(
-        ["policy", ">solved", ">95 %", ">calls", ">tokens", f">less {reference}", ">95 %"],
+        [
+            *("policy", ">solved", ">95 %", ">calls", ">tokens"),
+            *(head for other in references for head in (f">less {other}", ">95 %")),
+        ],
         [
             (
                 row.policy,
@@ -412,14 +422,7 @@ def play(
                 f"{percent(row.solved.low)} to {percent(row.solved.high)}",
                 f"{row.calls:.2f}",
                 f"{row.tokens:,.0f}",
-                *(
-                    ("-", "-")
-                    if row.less is None
-                    else (
-                        f"{100 * row.less.mean:+.2f}",
-                        f"{100 * row.less.low:+.2f} to {100 * row.less.high:+.2f}",
-                    )
-                ),
+                *(word for other in references for word in _less_words(row.less.get(other))),
             )
             for row in rows
         ],
@@ -473,3 +476,9 @@ def remove(
         typer.confirm(f"Remove {name}, {what}?", abort=True, err=True)
     remove_table(name, wiring.data_folder())
     say(f"Removed {name}.")
+
+
+def _less_words(less: Mean | None) -> tuple[str, str]:
+    if less is None:
+        return "-", "-"
+    return f"{100 * less.mean:+.2f}", f"{100 * less.low:+.2f} to {100 * less.high:+.2f}"

@@ -307,10 +307,13 @@ def recorded_words(outline: TurnOutline) -> str:
     if outline.finish_reason == EDITED:
         said.append("The verdict was given by hand.")
     elif row.by_agreement and outline.verdict is not None:
-        same = "the same as" if outline.verdict is Verdict.ACCEPT else "another than"
+        accepted = outline.verdict is Verdict.ACCEPT
+        same = "the same as" if accepted else "another than"
+        counts = "ACCEPT, which ends the episode" if accepted else "REVISE"
         own = f" ({one_line(row.answer, 40)})" if row.answer else ""
         said.append(
-            f"The verdict comes of comparing two recorded answers: its own{own} is {same} the standing one."
+            f"The verdict comes of comparing two recorded answers: its own{own} is {same} the standing one. That "
+            f"counts as {counts}."
         )
         if not row.answer:
             said[-1] = (
@@ -318,6 +321,8 @@ def recorded_words(outline: TurnOutline) -> str:
             )
     elif row.verdict is not None:
         said.append("The verdict is recorded too.")
+    if outline.cost_usd is None:
+        said.append("The table does not say what the call cost.")
     return " ".join(said)
 
 

@@ -436,8 +436,8 @@ POLICIES: Mapping[str, PolicyKind] = {
         ),
         PolicyKind(
             "cloned[:RIDGE|:POLICY]",
-            "a coordinator whose head is taught by such labels, or by what a policy does on evolve tasks; it becomes a "
-            "checkpoint",
+            "a coordinator whose head is taught by who solved each question, or by what a policy does on evolve tasks; "
+            "it becomes a checkpoint",
             _cloned,
         ),
         PolicyKind(

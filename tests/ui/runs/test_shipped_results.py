@@ -105,7 +105,7 @@ def test_every_table_is_found_by_subject_in_one_list_and_stands_in_the_address(s
     assert sorted(offered) == sorted(TABLES)  # each once
     page = opened("results")
     choice = page.selectbox(key="table_choice")
-    assert len(choice.options) == len(TABLES)
+    assert len(choice.options) == len(TABLES) + 1  # that of recorded models
     assert "Cost · Tokens: how many tokens does a question take?" in choice.options
     choice.select("9").run()
     assert page.query_params["table"] == "9"
@@ -234,22 +234,27 @@ def test_rows_of_recorded_models_come_with_the_program(
     assert tables, "real models are shown beside the pocket's"
     page = opened("results")
     for table in tables:
-        [reference] = [row for row in table.rows if row.less is None]
-        assert reference.policy == table.against
+        rows = {row.policy: row for row in table.rows}
+        assert rows.keys() >= {*table.against} >= {"vote:1"}, "the best model alone is the simplest rule"
         assert table.folds == [*range(FOLDS)]
         for row in table.rows:
             assert 0 < row.solved.low < row.solved.mean < row.solved.high < 1
             # Each fold has nearly as many questions.
             assert row.solved.mean == pytest.approx(np.mean([*row.by_fold.values()]), abs=0.005)
-            if row.less is not None:
-                assert row.less.low < row.less.mean < row.less.high
-                assert row.less.mean == pytest.approx(row.solved.mean - reference.solved.mean, abs=0.005)
+            assert row.less.keys() == {*table.against} - {row.policy}
+            for other, less in row.less.items():
+                assert less.low <= less.mean <= less.high
+                assert less.mean == pytest.approx(row.solved.mean - rows[other].solved.mean, abs=0.005)
         assert f"({table.name})?" in shown(page)
-        assert share_words(reference.solved.mean, (reference.solved.low, reference.solved.high)) in plain(
-            page
-        )
-    stated = sum(row.less is not None for table in tables for row in table.rows)
+        single = rows["vote:1"].solved
+        assert share_words(single.mean, (single.low, single.high)) in plain(page)
+    stated = sum(
+        len({frozenset((row.policy, other)) for row in table.rows for other in row.less}) for table in tables
+    )
     assert f"{stated} differences to a reference are stated in the tables of recorded models" in plain(page)
+    alone = shown(opened("results", table="recorded"))
+    assert f"({tables[0].name})?" in alone
+    assert TABLES["all"].question not in alone.lower()
     (tmp_path / RECORDED).write_text("[{}]")
     monkeypatch.setattr(wiring, "SAMPLE_RUNS", tmp_path)
     with pytest.raises(ConfigError, match=r"recorded\.json cannot be read \(.+\): install the program again"):

@@ -8,6 +8,8 @@ import pytest
 
 from core.episode import Flag
 from core.errors import ConfigError
+from core.outcomes.matrix import outcomes
+from core.outcomes.table import load_table
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import EpisodeSummary, TurnOutline
 from storage.store import Store
@@ -16,7 +18,7 @@ from tests.ui.pages import opened, plainly, shown
 from tests.ui.sums import Sums
 from ui.export.page import page_of
 from ui.presentation.comparison import totals
-from ui.presentation.theme import code
+from ui.presentation.theme import code, percent
 from ui.runs import wiring
 from ui.runs.forks.planning import plan_luck, why_no_fork
 from ui.runs.plans import plan_of
@@ -64,6 +66,25 @@ def test_a_rule_says_why_it_asked_whom(played: dict[str, list[EpisodeSummary]], 
         "no tab has a word to say"
     )
     assert "bring it in" not in shown(page)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("no_workers")
+def test_it_is_said_how_the_model_that_was_chosen_stands_on_such_questions(
+    played: dict[str, list[EpisodeSummary]], store: Store
+) -> None:
+    of = outcomes(load_table("small", wiring.data_folder()))
+    for one in played["random"][:3]:
+        rates = {
+            name: of.accuracy(of.domain == of.domains.index(one.family), i).value or 0.0
+            for i, name in enumerate(of.models)
+        }
+        first, second, _ = sorted(rates, key=lambda name: -rates[name])
+        model = store.episodes.outline(one.id)[0].model
+        page = plainly(opened("replay", ep=one.id))
+        assert f"On the {one.family} questions of its table {first} is right most often" in page
+        assert (f"next is {second}, {percent(rates[second])}" in page) == (model == first)
+        assert (f"{model} is number" in page) == (model != first)
 
 
 @pytest.mark.integration

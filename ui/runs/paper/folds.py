@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ class Played:
 @dataclass(frozen=True, slots=True)
 class FoldsRow:
     """A policy on all folds. Intervals are over tasks, as one may stand in several folds; `less`: its accuracy less
-    that of another, on the same tasks of the same folds."""
+    that of others, by their names, on the same tasks of the same folds."""
 
     policy: str
     tasks: int
@@ -53,7 +53,7 @@ class FoldsRow:
     by_fold: dict[int, float]
     calls: float
     tokens: float
-    less: Mean | None = None
+    less: dict[str, Mean] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,8 @@ class Conditions:
 @dataclass(frozen=True, slots=True)
 class FoldsTable:
     """Rows as they were measured elsewhere: of which outcome table (`name`, and `table` with its edition), of so many
-    `models`, on which day, and by what a coordinator read. `note`: what has to be known of them besides."""
+    `models`, on which day, and by what a coordinator read. `against`: the policies that the others are put against.
+    `note`: what has to be known of them besides."""
 
     name: str
     table: str
@@ -82,7 +83,7 @@ class FoldsTable:
     encoder: str
     folds: list[int]
     split: str
-    against: str
+    against: list[str]
     rows: list[FoldsRow]
     note: str = ""
 
@@ -181,18 +182,20 @@ def _of_fold(store: Store, table: str, fold: int, name: str) -> str:
     return name
 
 
-def rows_of(played: Sequence[Played], against: str) -> list[FoldsRow]:
-    """A row for each policy, put against one of them."""
+def rows_of(played: Sequence[Played], against: Sequence[str]) -> list[FoldsRow]:
+    """A row for each policy, put against some of them."""
     by_policy: dict[str, list[Played]] = {}
     for one in played:
         by_policy.setdefault(one.policy, []).append(one)
-    if against not in by_policy:
-        raise ConfigError(f"'{against}' was not played: name it by --policy as well.")
-    rows = {name: _row(name, own) for name, own in by_policy.items()}
-    reference = _outcomes(by_policy[against])
+    if unknown := [name for name in against if name not in by_policy]:
+        raise ConfigError(f"'{unknown[0]}' was not played: name it by --policy as well.")
+    outcomes = {name: _outcomes(own) for name, own in by_policy.items()}
     return [
-        row if name == against else replace(row, less=_less(_outcomes(by_policy[name]), reference))
-        for name, row in rows.items()
+        replace(
+            _row(name, own),
+            less={other: _less(outcomes[name], outcomes[other]) for other in against if other != name},
+        )
+        for name, own in by_policy.items()
     ]
 
 

@@ -46,6 +46,8 @@ from ui.web.kit.widgets import ink, nothing_here, tool
 
 #: A table of more rows than this scrolls.
 _ROWS = 12
+#: Words of more letters than this need more room in a table than others: so much a letter, and at most, in pixels.
+_SHORT, _LETTER_PX, _MOST_PX = 60, 7, 1100
 #: A grid of more columns than this scrolls sideways on a phone.
 _ACROSS = 9
 #: What `figure_of` draws.
@@ -247,7 +249,7 @@ def draw_table(block: Table, key: str) -> None:
         if column.kind not in ("id", "data") and any(row[i] not in ("", None) for row in block.rows)
     ]
     row_table(
-        {column.key: _heading(column) for _, column in shown},
+        {column.key: _heading(column, _room(block, i)) for i, column in shown},
         [[_value(column, row[i]) for i, column in shown] for row in block.rows],
         key=key,
         at_most=_ROWS,
@@ -263,7 +265,13 @@ def _lead(block: Table, key: str) -> None:
         state.set_params(**block.leads[rows[0]].params)
 
 
-def _heading(column: Column) -> ColumnConfig:
+def _room(block: Table, column: int) -> int | None:
+    """The width that long words need, in pixels; None where the table's own is enough."""
+    longest = max((len(row[column]) for row in block.rows if isinstance(row[column], str)), default=0)
+    return min(_LETTER_PX * longest, _MOST_PX) if longest > _SHORT else None
+
+
+def _heading(column: Column, room: int | None) -> ColumnConfig:
     help = (define(column.help) if is_word(column.help) else column.help) or None
     match column.kind:
         case "estimate" | "difference":
@@ -284,7 +292,7 @@ def _heading(column: Column) -> ColumnConfig:
             )
         case "link":
             return link(column.words, column.link, help=help)
-    return text(column.words, help=help)
+    return text(column.words, help=help, width=room)
 
 
 def _value(column: Column, value: Any) -> Any:

@@ -46,11 +46,12 @@ def decision_panel(
     planned: str = "",
     proposed: Pair | None = None,
     missing: Collection[str] = (),
+    standing: str = "",
 ) -> None:
     """Why this model in this role: both softmaxes, the joint grid, the runners-up and the numbers. `by` is the policy
     that decided, shown where several decided the episode; `planned`: why the model is this one, where the turn is a
     step of a workflow; `proposed`: what a person overruled, where it is known; `missing`: the models of which an
-    outcome table has no answer."""
+    outcome table has no answer; `standing`: how the chosen model stands in that table."""
     if decision is None:
         st.caption("No decision is stored for this turn.")
         return
@@ -66,6 +67,8 @@ def decision_panel(
     st.markdown(choice_markdown(decision, models, proposed), help=explain("Softmax", "Argmax and sampling"))
     if masked := masked_words(decision, models, missing):
         st.markdown(label(masked, 200))
+    if standing:
+        st.markdown(label(standing, 300))
     if not decision.model_probs or not decision.role_probs:
         st.caption(
             "Fixed models and cycles of roles are chosen by rule. Episodes of a checkpoint show softmaxes and logits."

@@ -52,7 +52,7 @@ from ui.web.turns.decision import (
     tolerance_words,
     why_not_recomputed,
 )
-from ui.web.turns.recording import Recording
+from ui.web.turns.recording import Recording, standing_words
 from ui.web.turns.why import why_panel
 from ui.web.turns.workflow import chosen_by
 
@@ -445,6 +445,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             planned=chosen_by(recording.episode, index) if recording.episode.plans else "",
             proposed=recording.overruled(index),
             missing=recording.missing,
+            standing=standing_words(recording, decision.model) if decision else "",
         )
     if decision is None or headless:
         return

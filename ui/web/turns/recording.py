@@ -9,6 +9,7 @@ from functools import partial
 from core.analysis.head_lens import Pair, overruled_pair
 from core.episode import Decision, Episode, Status, Turn
 from core.errors import TrinityError
+from core.outcomes.matrix import outcomes
 from core.outcomes.pool import RecordedPool
 from core.outcomes.table import load_table
 from core.play.policies import VOTES, decider_at, rule_of
@@ -17,6 +18,7 @@ from storage.rows.summaries import EpisodeSummary, TurnOutline, TurnText, with_j
 from storage.store import Store
 from ui.presentation.rules import Same
 from ui.presentation.story import story
+from ui.presentation.theme import one_line, percent
 from ui.runs.plans import known_plan
 from ui.runs.settings.batch import BatchPlan, Order
 from ui.web.kit.cache import cached, remembered
@@ -125,6 +127,37 @@ def order_in(store: Store, episode: Episode, policy: str) -> Order:
     where its run has not kept it."""
     plan = known_plan(store.runs.get(episode.run_id)) if rule_of(policy) else None
     return plan.order_of(policy, episode.task.family) if isinstance(plan, BatchPlan) else ()
+
+
+def standing_words(recording: Recording, model: str) -> str:
+    """How a recorded model stands among those of its outcome table on questions of the episode's family, plain text;
+    empty for models that are asked, and where the table is not here."""
+    row = next((one.recorded for one in recording.outlines if one.recorded), None)
+    found = _standings(row.table, recording.summary.family) if row else ()
+    place = next((place for place, (name, _) in enumerate(found, 1) if name == model), 0)
+    if place == 0 or len(found) < 2:
+        return ""
+    (best, most), (second, next_) = found[:2]
+    where = f"On the {one_line(recording.summary.family, 40)} questions of its table"
+    if place == 1:
+        return f"{where} {best} is right most often: {percent(most)}; next is {second}, {percent(next_)}."
+    own = percent(found[place - 1][1])
+    return f"{where} {best} is right most often: {percent(most)}; {model} is number {place} of {len(found)}, {own}."
+
+
+@remembered(most=64)
+def _standings(known_as: str, family: str) -> tuple[tuple[str, float], ...]:
+    """The models of an outcome table with their accuracies on a family, the best first."""
+    with suppress(TrinityError):
+        table = load_table(known_as.partition("@")[0])
+        of = outcomes(table)
+        if table.card.known_as == known_as and family in of.domains:
+            tasks = of.domain == of.domains.index(family)
+            rates = [(of.models[i], of.accuracy(tasks, i).value) for i in of.contenders]
+            return tuple(
+                sorted(((name, rate) for name, rate in rates if rate is not None), key=lambda one: -one[1])
+            )
+    return ()
 
 
 def _same_by_table(episode: Episode) -> Same | None:

@@ -20,6 +20,9 @@ from ui.web.analysis.draw import draw, draw_measured
 from ui.web.kit import state
 from ui.web.kit.widgets import download
 
+#: The tables of recorded models, which are no tables of the paper.
+RECORDED, _RECORDED_WORDS = "recorded", "Recorded models: does coordinating pay on real models?"
+
 
 def show() -> None:
     """Render the page."""
@@ -27,7 +30,8 @@ def show() -> None:
     st.title("Results")
     found = suites(store)
     suite, runs = _choose_suite(found) if found else (None, {})
-    table = TABLES[_choose_table()]
+    chosen = _choose_table()
+    table = TABLES.get(chosen, TABLES["all"])
     try:
         measured = _played(store.url, table.id, tuple(runs), store, suite, runs) or came_with_the_program(
             table
@@ -35,12 +39,15 @@ def show() -> None:
     except ConfigError as error:
         st.error(label(str(error), 500), icon=":material/error:")
         measured = Measured(table, why="Nothing of this table can be shown: play it.")
-    answers = [*answers_of(measured), *(_on_recorded_models() if table.id == "all" else [])]
+    answers = [] if chosen == RECORDED else answers_of(measured)
+    if chosen in (RECORDED, "all"):
+        answers += _on_recorded_models()
     for one in answers:
         draw(one, "results")
     draw_measured(answers, "results")
-    saved = partial(analysis_page, "Results", {}, {table.title: answers})
-    name = f"trinity-results-{table.id}.html"
+    title = _RECORDED_WORDS if chosen == RECORDED else table.title
+    saved = partial(analysis_page, "Results", {}, {title: answers})
+    name = f"trinity-results-{chosen}.html"
     download("Save as a web page", saved, name, "text/html", key="results_save", type="tertiary")
 
 
@@ -59,6 +66,7 @@ def _choose_table() -> str:
         for subject, tables in SUBJECTS.items()
         for table in tables
     }
+    words = {"all": words["all"], RECORDED: _RECORDED_WORDS, **words}
     return state.address_select(
         "Table: what do you want to know?",
         words,
