@@ -159,6 +159,10 @@ def bars(block: Bars) -> go.Figure:
     return go.Figure(data, layout(250, barmode="stack", xaxis=axis, yaxis=counts))
 
 
+#: Along so few whole numbers each has a tick: a browser hangs where each of 92,160 episodes has one.
+_WHOLE_TICKS = 20
+
+
 def curve(block: Curve) -> go.Figure:
     """Shares along x, each line in its side's look; with their 95 % bands where two at most have intervals."""
     data: list[Any] = []
@@ -188,7 +192,9 @@ def curve(block: Curve) -> go.Figure:
                 **CLICKABLE,
             )
         )
-    steps = {"dtick": 1} if all(float(one.x).is_integer() for line in lines for one in line) else {}
+    along = [float(one.x) for line in lines for one in line]
+    few = max(along, default=0.0) - min(along, default=0.0) <= _WHOLE_TICKS
+    steps = {"dtick": 1} if few and all(x.is_integer() for x in along) else {}
     return go.Figure(
         data,
         layout(
