@@ -94,8 +94,12 @@ def _train(
     folder: str,
 ) -> Update:
     from datasets import Dataset
+    from huggingface_hub import constants
     from transformers import PrinterCallback
     from trl.trainer.grpo_trainer import GRPOTrainer
+
+    # Each trainer would tell the library's makers what is trained, on what and on how many machines.
+    constants.HF_HUB_DISABLE_TELEMETRY = True
 
     def hand_over(prompts: Sequence[object], trainer: object) -> dict[str, Any]:
         """What was written for the trainer's prompts, which are the numbers of groups, one for each rollout.

@@ -263,6 +263,21 @@ def test_the_published_recipe_runs_end_to_end_on_a_tiny_model() -> None:
     assert done[0].gradient > 0
 
 
+def test_nothing_is_told_to_the_makers_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """trl reports each trainer to its makers, but not where it finds itself in a test."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import _telemetry
+
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    told: list[object] = []
+    monkeypatch.setattr(_telemetry._TELEMETRY_QUEUE, "put", told.append)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", False)
+    monkeypatch.setattr(constants, "is_offline_mode", lambda: False)
+    list(begun(replace(CONFIG, iterations=1)))
+    assert told == []
+
+
 def test_parts_that_do_not_fit_are_refused() -> None:
     state = next(begun()).state
     assert state is not None
