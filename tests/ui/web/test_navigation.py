@@ -136,6 +136,12 @@ def test_what_the_app_does_by_itself_is_no_step_back_and_esc_in_a_field_leaves_t
     tab.keyboard.press("Escape")
     field.wait_for(state="hidden")  # the menu is shut
     arrive(tab, "/replay", find="the", t=begin)  # nor does what had played to its end go on from there
+    tab.get_by_test_id("stTooltipIcon").first.hover()
+    help_text = tab.get_by_test_id("stTooltipContent")
+    help_text.wait_for()
+    tab.keyboard.press("Escape")
+    help_text.wait_for(state="hidden")
+    arrive(tab, "/replay", find="the", t=begin)
     press(tab, "Escape", "/episodes")
 
 

@@ -41,8 +41,9 @@ def key_focus(part: str) -> None:
 def shell() -> None:
     """What the frame of every page does in the browser beyond what Streamlit does by itself, once in every run of the
     app. One act of the reader's is one step of the browser's history: Streamlit pushes an entry for every change of the
-    query, and going to another page changes the query first, on the page that is left. Esc in a field leaves the
-    field, not the page. On a narrow screen, where the menu covers the page, choosing a page closes it."""
+    query, and going to another page changes the query first, on the page that is left. Esc leaves a field, or closes a
+    help text that is open, and not the page too. On a narrow screen, where the menu covers the page, choosing a page
+    closes it."""
     component("shell", "")(key="shell")
 
 

@@ -26,6 +26,15 @@ function escLeavesTheField() {
   });
 }
 
+// Esc closes a help text that is open, which Streamlit does first of all; the page's shortcut would leave the page too.
+function escClosesTheHelp() {
+  let open = false;
+  window.addEventListener("keydown", () => { open = !!document.querySelector('[data-testid="stTooltipContent"]'); }, true);
+  document.body.addEventListener("keydown", event => {
+    if (event.key === "Escape" && open) event.stopPropagation();
+  });
+}
+
 function closeDrawer() {
   if (window.innerWidth > DRAWER_PX) return;
   const open = '[data-testid="stSidebar"][data-collapsed="false"] [data-testid="stSidebarCollapseButton"] button';
@@ -96,6 +105,7 @@ export default function () {
   window.trinityShell = true;
   oneActOneStep();
   escLeavesTheField();
+  escClosesTheHelp();
   tableLinksStay();
   drawerCloses();
   emptyBarShuts();
