@@ -16,11 +16,10 @@ from ui.runs.policy_kinds import POLICIES
 FAR = 0.05
 #: The simplest rule: the model that is best on evolve and validation questions, asked alone.
 ALONE = "vote:1"
-#: What stands for the number of a fold in the name of an evolution, and what such a policy does.
-FOLD, EVOLVED = (
-    "{fold}",
-    "a coordinator that was evolved in each fold, by its best checkpoint on validation questions",
-)
+#: What stands for the number of a fold in the name of an evolution.
+FOLD = "{fold}"
+#: What such a policy does.
+EVOLVED = "a coordinator that was evolved in each fold, by its best checkpoint on validation questions"
 
 
 def came_with_the_program() -> list[Answer]:
