@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -202,9 +203,9 @@ def _lines(file: TextIO, most: int) -> Iterator[str]:
 
 
 def delimiter_of(source: Source) -> str:
-    """The delimiter of a CSV."""
+    """The delimiter of a CSV, by its first line; what stands in quotes there is text."""
     with source.text(newline="") as file:
-        first = file.readline(_CHUNK)
+        first = re.sub(r'"(?:[^"]|"")*(?:"|$)', "", file.readline(_CHUNK))
     return max(",;\t", key=first.count)
 
 

@@ -145,7 +145,7 @@ def standing_words(recording: Recording, model: str) -> str:
     return f"{where} {best} is right most often: {percent(most)}; {model} is number {place} of {len(found)}, {own}."
 
 
-@remembered(most=64)
+@remembered(most=64, seconds=60)
 def _standings(known_as: str, family: str) -> tuple[tuple[str, float], ...]:
     """The models of an outcome table with their accuracies on a family, the best first."""
     with suppress(TrinityError):
