@@ -47,15 +47,17 @@ def killed(
     resume: Sequence[object],
     calls: Callable[[int], int],
     commits: Callable[[int], int],
-    left: Callable[[str], object] = lambda run: None,
+    left: Callable[[str], int],
 ) -> str:
-    """The run of a command that dies so often, each time after so many calls or commits; `left` looks at what each
-    death left of it."""
+    """The run of a command that dies so often, each time after so many calls or commits, and more often if it has kept
+    nothing by then: how far a life comes depends on which replies come first. `left` looks at what each death left of
+    it and counts what was kept."""
     run = ""
-    for number in range(KILLS):
+    for number in range(3 * KILLS):
         born.die([*resume, run] if run else command, number, calls=calls(number), commits=commits(number))
         run = world.last_run()[0].id
-        left(run)
+        if left(run) and number + 1 >= KILLS:
+            break
     return run
 
 
@@ -83,12 +85,13 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
     asked = len(world.server.requests)
     before: dict[tuple[str, int], object] = {}
 
-    def left(run: str) -> None:
+    def left(run: str) -> int:
         nonlocal before
         kept = turns(world, run)
         assert before.keys() <= kept.keys()
         assert all(kept[key][0] == expected[key][0] for key in kept)
         before = dict(kept)
+        return len(before)
 
     run = killed(Nursery(world), world, command, ["run", "--resume"], lambda n: 4 + n, lambda n: 8 + n, left)
     assert 0 < len(before) < len(expected)
@@ -120,12 +123,13 @@ def test_a_killed_evolution_loses_nothing_and_ends_the_same_bit_for_bit(
     expected = [index for index, _ in generations(undisturbed["run"])]
     before: list[tuple[int, str | None]] = []
 
-    def left(run: str) -> None:
+    def left(run: str) -> int:
         nonlocal before
         kept = generations(run)
         assert kept[: len(before)] == before
         assert [index for index, _ in kept] == expected[: len(kept)]
         before = kept
+        return len(before)
 
     run = killed(Nursery(world), world, command, resume, lambda n: n, lambda n: 4 + n, left)
     assert 0 < len(before) < len(expected)
@@ -162,7 +166,15 @@ def test_a_killed_training_loses_nothing_and_ends_the_same_bit_for_bit(
     expected = kept(born.done(*command, "--json").json["run"])
     assert [one["index"] for one in expected] == list(range(8))
     assert len({one["weights"] for one in expected if one["weights"]}) == 5, "it learned between checkpoints"
-    run = killed(born, world, command, resume, lambda n: 4 + n % 3, lambda n: 9 + 2 * (n % 4))
+    run = killed(
+        born,
+        world,
+        command,
+        resume,
+        lambda n: 4 + n % 3,
+        lambda n: 9 + 2 * (n % 4),
+        lambda run: len(kept(run)),
+    )
     assert 0 < len(kept(run)) < len(expected)
     born.done(*resume, run, "--json")
     assert kept(run) == expected
