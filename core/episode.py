@@ -6,9 +6,10 @@ All values are frozen and comparable. Text, numbers and enums only: no tensors, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal, get_args
 
@@ -96,10 +97,31 @@ ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 
 
 @dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message as a provider receives it. `beside`: what stands beside its content in OpenAI's form, a JSON
+    object with a name, `tool_calls` or a `tool_call_id`; empty for nothing."""
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    beside: str = ""
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """All of it, without what is not there."""
+        return (self.role, self.content, self.beside) if self.beside else (self.role, self.content)
+
+    @property
+    def text(self) -> str:
+        """Its content, and below it what stands beside."""
+        return "\n\n".join(filter(None, self.parts[1:]))
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     """One problem. `answer` is the right one, for a `program` the JSON list of its tests; empty: nobody knows it, and
     nothing is judged. `answer_pattern` is a regular expression that finds an answer in a reply before all other rules
-    do; empty for none."""
+    do; empty for none. `conversation`: the messages of a person's conversation, whose next reply is what is asked for;
+    `question` then tells them as one text."""
 
     id: str
     question: str
@@ -108,20 +130,18 @@ class Task:
     family: str = "user"
     split: str = "test"
     answer_pattern: str = field(default="", repr=False)
+    conversation: tuple[Message, ...] = field(default=(), repr=False)
 
     @property
     def content(self) -> dict[str, str]:
-        """All of it by name, but for an answer pattern that is not there: older digests know of none."""
-        own = asdict(self)
-        return own if self.answer_pattern else {k: v for k, v in own.items() if k != "answer_pattern"}
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message as a provider receives it."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
+        """All of it by name and as text, but for a pattern and a conversation that are not there: older digests know of
+        none."""
+        own = {
+            name: getattr(self, name) for name in ("id", "question", "answer", "grader", "family", "split")
+        }
+        own |= {"answer_pattern": self.answer_pattern} if self.answer_pattern else {}
+        told = json.dumps([one.parts for one in self.conversation])
+        return own | ({"conversation": told} if self.conversation else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,6 +440,7 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
+    may_call: bool = True  # False: they only explain the calls that the messages hold
     judged: str | None = field(default=None, compare=False)  # the answer that a Verifier judges
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit

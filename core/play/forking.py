@@ -239,7 +239,7 @@ def right_reply(parent: Episode, index: int) -> Change | None:
         return None
     if not task.answer or task.grader in ("program", *WHOLE_REPLIES, "recorded"):
         return None
-    dialect, _ = roles.dialect_and_tag(turn.messages)
+    dialect, _ = roles.dialect_and_tag(turn.messages, task)
     text = reading.reply_with_answer(dialect, task.answer)
     found = reading.read_reply(
         parent.protocol, dialect, role, text, grader=task.grader, pattern=task.answer_pattern
@@ -292,11 +292,12 @@ def prefix_digest(parent: Episode, index: int) -> str:
     carries: 0 to index-1, of a workflow also later ones, and the workflow itself."""
     task, step = parent.task, forked_step(parent, index) if index < len(parent.turns) else None
     content: list[object] = [task.id, task.question, task.answer, task.grader, parent.protocol]
+    content += [message.parts for message in task.conversation]
     content += [
         [
             turn.decision.model,
             turn.decision.role,
-            [[message.role, message.content] for message in turn.messages],
+            [[*message.parts] for message in turn.messages],
             [turn.reply.text, turn.reply.reasoning, turn.reply.finish_reason],
             [turn.suggestion, turn.suggested_role, turn.verdict, turn.answer_after, turn.correct_after],
         ]
@@ -386,7 +387,7 @@ def _by_hand(parent: Episode, index: int, change: Change | None, grade: GradeMan
         if was.reply.recorded is not None:  # its verdict stands beside its text
             text, row = was.reply.text, replace(was.reply.recorded, verdict=verdict, by_agreement=False)
         else:
-            dialect, tag = roles.dialect_and_tag(was.messages)
+            dialect, tag = roles.dialect_and_tag(was.messages, parent.task)
             text = reading.with_verdict(parent.protocol, dialect, was.reply.text, tag, verdict)
     turn = reread_turn(parent, index, Reply(text, reasoning, EDITED, Usage(0, 0, 0.0), recorded=row))
     can_grade = parent.task.answer and parent.task.grader != "judge"  # it is asked as the child is played

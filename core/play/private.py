@@ -46,7 +46,7 @@ def episode_without_texts(episode: Episode) -> Episode:
     what is removed it does not note."""
     return replace(
         episode,
-        task=replace(episode.task, id="not-kept", question=NOT_KEPT),
+        task=replace(episode.task, id="not-kept", question=NOT_KEPT, conversation=()),
         turns=tuple(_turn(turn) for turn in episode.turns),
         plans=tuple(_plan(plan) for plan in episode.plans),
         judgements=(),  # which quote what was said

@@ -7,12 +7,14 @@ the letter and of those that take liberties with it are both read; what could me
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from core.episode import AnswerRule, Flag, Protocol, Reply, Role, Verdict
+from core.episode import AnswerRule, Flag, Message, Protocol, Reply, Role, Verdict
 from core.grader import Grader
 from core.play.answers import find_answer, last_tagged
+from core.play.chat import without_echo
 from core.play.marks import own_turn, without_marks, without_thinking
 from core.play.roles import is_negated, terse_answer, terse_verdict
 from core.pool.spec import Dialect
@@ -47,15 +49,17 @@ def read_reply(
     *,
     grader: Grader = "exact",
     pattern: str = "",
+    conversation: Sequence[Message] = (),
 ) -> Reading:
-    """What the reply means. `tag` is the one that the prompt asked a Verifier to use; `grader` and `pattern` are the
-    task's, whose answer a Worker gives."""
+    """What the reply means. `tag` is the one that the prompt asked a Verifier to use; `grader`, `pattern` and
+    `conversation` are the task's, whose answer a Worker gives."""
     whole = without_thinking(text)
     text = own_turn(whole)
     terse_reply, released = dialect == "terse", dialect == "general" and protocol is Protocol.RELEASED
     match role:
         case Role.THINKER:
-            suggestion = text.strip() if terse_reply else last_tagged("suggestion", text)
+            whole_plan = terse_reply or dialect == "chat"
+            suggestion = text.strip() if whole_plan else last_tagged("suggestion", text)
             suggested_role = None
             if released:  # both, or neither counts
                 suggested_role = _SUGGESTED_ROLES.get(last_tagged("suggested_role", text).lower())
@@ -64,10 +68,13 @@ def read_reply(
                 return Reading(flags=(Flag.NO_SUGGESTION,))
             return Reading(suggestion=suggestion, suggested_role=suggested_role)
         case Role.WORKER:
-            if terse_reply:
-                answer, rule = terse_answer(text), None
+            rule: AnswerRule | None = None
+            if dialect == "chat":
+                answer, rule = without_echo(text.strip(), conversation), "whole"
+            elif terse_reply:
+                answer = terse_answer(text)
             elif released:  # as its authors' code does
-                answer, rule = last_tagged("answer", text), None
+                answer = last_tagged("answer", text)
             else:
                 answer, rule = find_answer(text, grader, pattern) or ("", None)
             if not answer:
@@ -112,7 +119,8 @@ def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verd
     """A Verifier's reply with its verdict changed and, where that can be read so, nothing else."""
     first = protocol is Protocol.RELEASED and dialect == "general"
     word = "REJECT" if first and verdict is Verdict.REVISE else verdict.value
-    line = f"VERDICT-{tag}: {word}" if dialect == "general" and not first else word
+    tagged = dialect in ("general", "chat") and not first
+    line = f"VERDICT-{tag}: {word}" if tagged else word
     raw = read_reply(protocol, dialect, Role.VERIFIER, text, tag).verdict_raw
     tries = [f"{word}. {text}" if first else f"{text.rstrip()}\n{line}", line]
     if raw:
@@ -127,6 +135,8 @@ def with_verdict(protocol: Protocol, dialect: Dialect, text: str, tag: str, verd
 
 def reply_with_answer(dialect: Dialect, answer: str) -> str:
     """The shortest reply of a Worker that gives this answer in the asked form."""
+    if dialect == "chat":
+        return answer
     return f"answer {answer}" if dialect == "terse" else f"<answer>{answer}</answer>"
 
 

@@ -92,6 +92,6 @@ def _checked(spec: ModelSpec, role: Role, ask: Ask, reply: Reply, *, streamed: b
         return RoleCheck(ask.model, role, streamed, reply, Reading(), rates=True)
     unread = reply.error is not None or reply.finish_reason == ONLY_UNASKED_CALLS
     text = "" if unread else reply.text
-    dialect, tag = dialect_and_tag(ask.messages)
+    dialect, tag = dialect_and_tag(ask.messages, TASK)
     reading = read_reply(Protocol.PAPER, dialect, role, text, tag, grader=TASK.grader)
     return RoleCheck(ask.model, role, streamed, reply, reading)

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 
 from core.episode import Message, Protocol, Role, Task, TranscriptEntry
 from core.grader import WHOLE_REPLIES, Grader
+from core.play import chat
 from core.play.answers import last_tagged
+from core.play.chat import chat_messages
 from core.play.marks import without_marks
 from core.pool.spec import Dialect
 
@@ -38,9 +40,16 @@ class Situation:
     thoughts: tuple[str, ...] = ()
 
 
-def dialect_and_tag(messages: Sequence[Message]) -> tuple[Dialect, str]:
-    """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one)."""
-    if messages and messages[0].role != "system":
+def dialect_and_tag(messages: Sequence[Message], task: Task | None = None) -> tuple[Dialect, str]:
+    """How a model was prompted, read back from the messages: dialect, and tag of the verdict (empty without one).
+    `task`: that of a coordinator's turn, who sends a conversation as it is."""
+    if messages and task and task.conversation:
+        if messages[0].content.startswith(tuple(f"{words}{task.question}" for words in _TERSE_WORDS)):
+            return "terse", ""
+        if messages[0].content != _SYSTEM:
+            asked = _ASKED_VERDICT.search(messages[-1].content)
+            return "chat", asked[1] if asked else ""
+    elif messages and messages[0].role != "system":
         return ("terse" if messages[0].content.startswith(_TERSE_WORDS) else "recorded"), ""
     # Older prompts ask for the verdict in the system message.
     found = (_ASKED_VERDICT.search(message.content) for message in messages)
@@ -61,6 +70,14 @@ def messages_for(
         return (Message("user", terse_prompt(role, question, situation.suggestion, answer)),)
     if situation.protocol is Protocol.RELEASED:
         return _released(role, situation)
+    if situation.task.conversation:
+        return chat_messages(
+            role,
+            situation.task.conversation,
+            situation.entries,
+            lambda above: tag_of(key, above),
+            lambda messages: room is None or prompt_tokens(messages) <= room,
+        )
     return _full(role, situation, key, room)
 
 
@@ -205,8 +222,7 @@ def _full(role: Role, situation: Situation, key: str, room: int | None) -> tuple
         return (Message("system", _SYSTEM), Message("user", f"{above}\n\n{duty}"))
 
     def too_long(messages: tuple[Message, ...]) -> bool:
-        needed = TEMPLATE_TOKENS + sum(estimated_tokens(message.content) for message in messages)
-        return room is not None and needed > room
+        return room is not None and prompt_tokens(messages) > room
 
     most, whole = max(0, len(entries) - 2), max((len(entry.text) for entry in entries), default=0)
     for turns in range(most + 1):
@@ -245,10 +261,15 @@ def estimated_tokens(text: str) -> int:
     return others + math.ceil((len(data) - others) / LETTERS_PER_TOKEN)
 
 
+def prompt_tokens(messages: Sequence[Message]) -> int:
+    """About as many tokens as a server makes of them, its chat template included."""
+    return TEMPLATE_TOKENS + sum(estimated_tokens(message.text) for message in messages)
+
+
 def is_shortened(messages: Sequence[Message]) -> bool:
     """Whether a prompt leaves out what did not fit. What is written below its last quotation nobody else wrote."""
     _, quoted, own = messages[-1].content.rpartition("\nEND ") if messages else ("", "", "")
-    return bool(quoted) and _SHORTENED in own
+    return chat.is_shortened(messages) or (bool(quoted) and _SHORTENED in own)
 
 
 # Why no text can close its quotation or give a verdict: a tag is a hash of what it marks and does not stand in it. Who

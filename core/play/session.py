@@ -290,7 +290,7 @@ class _EpisodeState:
         if reply.recorded is not None:
             found = reading.read_recorded(role, reply)
         elif reply != NOT_ASKED:
-            dialect, tag = roles.dialect_and_tag(messages)
+            dialect, tag = roles.dialect_and_tag(messages, task)
             # A verdict stands at the end (of `paper` replies): one that was cut off has none.
             cut = (
                 role is Role.VERIFIER and reply.finish in (Finish.CUT, Finish.FILTERED) and not self.released
@@ -305,6 +305,7 @@ class _EpisodeState:
                 tag,
                 grader=task.grader,
                 pattern=task.answer_pattern,
+                conversation=task.conversation,
             )
         answer = self.situation.answer
         if role is Role.WORKER and (found.answer is not None or self.released):

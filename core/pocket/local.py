@@ -18,6 +18,7 @@ from core.episode import Ask, Failure, Reply, Usage
 from core.errors import CheckpointError, PoolError, TrinityError
 from core.pool.pool import BackgroundPool, broken_off, entry
 from core.pool.spec import ModelSpec
+from core.pool.tool_calls import in_words
 from core.pool.wire import messages_for
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LocalPool(BackgroundPool):
         model, began = self._models[wanted], time.perf_counter()
         told = replace(spec, system_role=spec.system_role and model.tokens.has_system_role)
         try:
-            ids = model.ids(messages_for(told, ask.messages))
+            ids = model.ids(messages_for(told, in_words(ask.messages)))
         except CheckpointError as error:
             return _failure(f"Model '{spec.name}' cannot be asked this: {error}")
         room = (spec.context_window or 2**30) - len(ids)

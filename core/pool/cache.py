@@ -40,12 +40,13 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
     has_chance = temperature > 0 or not spec.send_temperature
     call = (
         ask.model,
-        [(message.role, message.content) for message in ask.messages],
+        [message.parts for message in ask.messages],
         temperature,
         spec.max_tokens if ask.max_tokens is None else ask.max_tokens,
         *((ask.seed, ask.sample) if has_chance else ()),
         *([ask.tools] if ask.tools else []),
         *(["must call"] if ask.must_call else []),
+        *([] if ask.may_call else ["may not call"]),
         *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
         # A recorded model has one prompt for all roles.
         *([f"{ask.role} {ask.judged}"] if spec.dialect == "recorded" else []),

@@ -115,12 +115,12 @@ class Endpoint:
         body = request_body(self.spec, ask, stream=on_piece is not None)
         if not self._counts_in_streams:
             body.pop("stream_options", None)
-        if ask.must_call and not self._demands_calls:
+        if not self._demands_calls and (ask.must_call or not ask.may_call) and ask.tools:
             body["tool_choice"] = "auto"
         outcome: Completion | Failure
         reason = "error"
         clock = asyncio.get_running_loop().time
-        guessed = sum(len(message.content) for message in ask.messages) / 4 + self._reply_tokens
+        guessed = sum(len(message.text) for message in ask.messages) / 4 + self._reply_tokens
         async with self._slots, self._throttle.slots or nullcontext():
             begun = await self._throttle.turn(guessed)  # its patience begins when it is asked
             started = clock()
@@ -143,7 +143,7 @@ class Endpoint:
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
             return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
-        said = settle(outcome, ask.tools)
+        said = settle(outcome, ask.tools if ask.may_call else "")
         return Reply(
             text=said.text,
             reasoning=said.reasoning,

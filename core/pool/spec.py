@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
-Dialect = Literal["general", "terse", "recorded"]
+Dialect = Literal["general", "terse", "recorded", "chat"]
 Provider = Literal["openai", "pocket", "local", "scripted", "recorded"]
 
 #: Body fields that are ours: an entry of pool.toml has settings for them or may not change them at all.

@@ -4,9 +4,11 @@ the tool."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from core.episode import Message
 from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish, finish_of
 
 if TYPE_CHECKING:
@@ -120,6 +122,26 @@ def _call(entry: dict[str, object]) -> ToolCall:
         index=index if isinstance(index, int) and not isinstance(index, bool) else None,
         whole=not isinstance(given, str),
     )
+
+
+def in_words(messages: Sequence[Message]) -> list[Message]:
+    """Messages as a model can read them that knows no tools: calls and their results are told in words."""
+    told: list[Message] = []
+    called: dict[str, str] = {}  # the words of each call, by its id
+    for before, one in zip([None, *messages], messages, strict=False):
+        beside = json.loads(one.beside) if one.beside else {}
+        text, role = one.content, one.role
+        for call in _read(beside.get("tool_calls"), None):
+            called[call.id] = call.words
+            text = f"{text}\n{call.words}".lstrip("\n")
+        if role == "tool":
+            text, role = f"Result of {called.get(beside.get('tool_call_id', ''), 'a call')}:\n{text}", "user"
+        of_tool = before is not None and "tool" in (before.role, one.role)
+        if of_tool and told[-1].role == role == "user":  # users and assistants take turns
+            told[-1] = Message("user", f"{told[-1].content}\n\n{text}")
+        else:
+            told.append(Message(role, text))
+    return told
 
 
 def settle(said: Completion, tools: str) -> Completion:

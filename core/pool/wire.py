@@ -54,15 +54,14 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
     """The smallest body that says it: several servers reject fields that they do not implement."""
     body: dict[str, Any] = {
         "model": spec.model or spec.name,
-        "messages": [
-            {"role": m.role, "content": well_formed(m.content)} for m in messages_for(spec, ask.messages)
-        ],
+        "messages": [_message(one) for one in messages_for(spec, ask.messages)],
         spec.token_limit_field: ask.max_tokens if ask.max_tokens is not None else spec.max_tokens,
         **spec.extra,
     }
     if ask.tools:
         tools = json.loads(ask.tools)
-        body |= {"tools": tools, "tool_choice": _demand(tools) if ask.must_call else "auto"}
+        choice = _demand(tools) if ask.must_call else "auto" if ask.may_call else "none"
+        body |= {"tools": tools, "tool_choice": choice}
     if spec.send_temperature:
         body["temperature"] = ask.temperature if ask.temperature is not None else spec.temperature
         if ask.top_p is not None:
@@ -74,6 +73,13 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
         if spec.stream_usage:
             body["stream_options"] = {"include_usage": True}
     return body
+
+
+def _message(message: Message) -> dict[str, Any]:
+    content = well_formed(message.content)
+    beside = json.loads(message.beside) if message.beside else {}
+    # Of an assistant that only called tools, as OpenAI writes it.
+    return {"role": message.role, "content": content or (None if "tool_calls" in beside else ""), **beside}
 
 
 def messages_for(spec: ModelSpec, messages: Sequence[Message]) -> Sequence[Message]:

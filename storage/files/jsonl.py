@@ -248,10 +248,13 @@ def dump_line(line: Line) -> bytes:
         # What no turn of an episode has is not said of it.
         reply = _NOT_KEPT | (set() if any(turn.reply.recorded for turn in turns) else {"recorded"})
         recipe = set() if any(turn.decision.recipe for turn in turns) else {"recipe"}
-        apart = {"__all__": {"reply": _NOT_KEPT | {"recorded"}}}
+        bare = {"messages": {"__all__": {"beside"}}}
+        apart = {"__all__": {"reply": _NOT_KEPT | {"recorded"}, **bare}}
+        of_chat = bool(line.episode.task.conversation)
         unwritten = {
             "episode": {
-                "turns": {"__all__": {"reply": reply, "decision": recipe}},
+                "task": set() if of_chat else {"conversation"},
+                "turns": {"__all__": {"reply": reply, "decision": recipe, **({} if of_chat else bare)}},
                 "plans": apart,
                 "judgements": apart if line.episode.judgements else True,
             }

@@ -6,13 +6,14 @@ Every limit is beyond what any version of the program writes, so that its own fi
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from core.episode import ROLE_ORDER, Decision, Episode, Flag, Judgement, Reply, Role, Status, Turn
+from core.episode import ROLE_ORDER, Decision, Episode, Flag, Judgement, Message, Reply, Role, Status, Turn
 from core.grader import is_grader
 from storage.files.jsonl import ID, Body, EpisodeLine, LabelLine, RunLine, UpdateLine
 from storage.shelves.labels import LONGEST_AUTHOR, LONGEST_NOTE, LONGEST_WORD
@@ -105,6 +106,7 @@ def _episode(line: EpisodeLine) -> None:
     _name("episode.policy", episode.policy)
     grader = is_grader(episode.task.grader)
     _need(grader, "episode.task.grader", "the name of a grader of this program is allowed")
+    _messages("episode.task.conversation", episode.task.conversation)
     once = 1 <= len(set(episode.models)) == len(episode.models) <= _MOST_MODELS
     _need(once, "episode.models", f"1 to {_MOST_MODELS:,} models, each once, are allowed")
     for slot, model in enumerate(episode.models):
@@ -127,6 +129,15 @@ def _episode(line: EpisodeLine) -> None:
         _judgement(f"episode.judgements.{place}", said, episode)
 
 
+def _messages(where: str, messages: Sequence[Message]) -> None:
+    for place, message in enumerate(messages):
+        try:
+            fits = not message.beside or isinstance(json.loads(message.beside), dict)
+        except (ValueError, RecursionError):
+            fits = False
+        _need(fits, f"{where}.{place}.beside", "a JSON object as a text is allowed")
+
+
 def _judgement(where: str, said: Judgement, episode: Episode) -> None:
     own = said.episode_id == episode.id
     _need(own, f"{where}.episode_id", "only the id of the episode is allowed")
@@ -146,6 +157,7 @@ def _turn(where: str, index: int, turn: Turn, episode: Episode) -> None:
     own = turn.episode_id == episode.id
     _need(own, f"{where}.episode_id", "only the id of the episode is allowed")
     _decision(f"{where}.decision", turn.decision, episode.models)
+    _messages(f"{where}.messages", turn.messages)
     _usage(f"{where}.reply", turn.reply)
     row, of_row = turn.reply.recorded, f"{where}.reply.recorded"
     told = (Flag.RECORDED in turn.flags) is (row is not None)

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Change, Decision, Episode, Judgement, Plan, Task
+from core.episode import Change, Decision, Episode, Judgement, Plan
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading
@@ -93,7 +93,7 @@ def read_head(store: Store, episode_id: str) -> EpisodeHead:
             plans = tuple(read_plans(connection, [episode_id])[episode_id])
             judged = tuple(read_judgements(connection, [episode_id])[episode_id])
     return EpisodeHead(
-        mapping.to_episode(row, mapping.from_row(Task, task_row), (), plans, judged),
+        mapping.to_episode(row, mapping.to_task(task_row), (), plans, judged),
         replace(summary, answer=summary.answer and summary.answer[:QUESTION_CUT]),
         bool(row["forked"]),
         bool(row["labelled"]),

@@ -87,7 +87,7 @@ def read_timed_episodes(connection: Connection, ids: Sequence[str]) -> Iterator[
         query = select(episode).where(episode.c.id.in_(chunk))
         rows = {row["id"]: row for row in connection.execute(query).mappings()}
         wanted = select(task).where(task.c.key.in_({row["task_key"] for row in rows.values()}))
-        tasks = {row["key"]: mapping.from_row(Task, row) for row in connection.execute(wanted).mappings()}
+        tasks = {row["key"]: mapping.to_task(row) for row in connection.execute(wanted).mappings()}
         turns, plans = _turns(connection, chunk), read_plans(connection, chunk)
         judged = read_judgements(connection, chunk)
         for row in (rows[one] for one in chunk if one in rows):

@@ -94,7 +94,15 @@ def task_row(task: Task) -> Row:
     content = {name: well_formed(value) for name, value in task.content.items()}
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=False)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    return {"digest": digest, **content, "answer_pattern": well_formed(task.answer_pattern)}
+    more = {
+        "answer_pattern": well_formed(task.answer_pattern),
+        "conversation": prompt_text(task.conversation),
+    }
+    return {"digest": digest, **content, **more}
+
+
+def to_task(row: Rows) -> Task:
+    return from_row(Task, row, conversation=to_messages(row["conversation"]))
 
 
 def episode_row(episode: Episode, task_key: int, started: float) -> Row:
@@ -241,13 +249,12 @@ def reply_texts(reply: Reply) -> dict[str, str]:
 
 def prompt_text(messages: Sequence[Message]) -> str:
     """A prompt as JSON; empty without messages."""
-    if not messages:
-        return ""
-    return json.dumps([[m.role, well_formed(m.content)] for m in messages], ensure_ascii=False)
+    listed = [[well_formed(part) for part in message.parts] for message in messages]
+    return json.dumps(listed, ensure_ascii=False) if listed else ""
 
 
 def to_messages(body: str) -> tuple[Message, ...]:
-    return tuple(Message(role, content) for role, content in json.loads(body)) if body else ()
+    return tuple(Message(*parts) for parts in json.loads(body)) if body else ()
 
 
 def to_turn(row: Rows, texts: Mapping[str, str], hidden_state: bytes) -> Turn:

@@ -157,6 +157,7 @@ task = Table(
     Column("family", String, nullable=False),
     _needed("split", String, "train, validation, test or live"),
     _blank("answer_pattern", Text, "The regular expression that finds an answer first; empty: none"),
+    _blank("conversation", Text, "The messages that its question tells as one text, as JSON; empty: none"),
 )
 
 episode = Table(

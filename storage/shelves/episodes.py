@@ -262,7 +262,7 @@ class Episodes:
     def tasks(self, run_id: str) -> list[Task]:
         played = select(episode.c.task_key).where(episode.c.run_id == run_id)
         query = select(task).where(task.c.key.in_(played)).order_by(task.c.id, task.c.key)
-        return [mapping.from_row(Task, row) for row in fetch_mappings(self.engine, query)]
+        return [mapping.to_task(row) for row in fetch_mappings(self.engine, query)]
 
     def same_task(self, episode_id: str, limit: int = 50) -> list[EpisodeSummary]:
         key = select(episode.c.task_key).where(episode.c.id == episode_id).scalar_subquery()

@@ -203,7 +203,7 @@ def _found(
         n, length = connection.execute(measured).one()
         rows, size = rows + n, size + int(length)
         if what == "texts":
-            asked = select(func.count(), _bytes(connection, task.c.question))
+            asked = select(func.count(), _bytes(connection, task.c.question + task.c.conversation))
             asked = asked.join_from(episode, task, task.c.key == episode.c.task_key)
             n, length = connection.execute(asked.where(episode.c.id.in_(chunk), _ASKED)).one()
             rows, size = rows + n, size + int(length)
@@ -273,7 +273,7 @@ def _bytes_within(connection: Connection, chosen: ColumnElement[bool]) -> int:
     return sum(int(connection.execute(total).scalar_one()) for total in totals)
 
 
-def _bytes(connection: Connection, column: Column[Any]) -> ColumnElement[Any]:
+def _bytes(connection: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
     """The bytes of a column's values, without what indexes and pages add."""
     if connection.dialect.name == "sqlite":
         return func.coalesce(func.sum(func.length(cast(column, LargeBinary))), 0)

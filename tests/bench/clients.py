@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from tests.bench._frame import SERVE
 from tests.browsing import serving
 from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
-from tests.ui.endpoint.server import role_of, team
+from tests.ui.endpoint.server import role_of, said_to, team
 
 QUESTION = "How much is 17 + 25?"
 ASKED: Any = [{"role": "user", "content": QUESTION}]
@@ -44,15 +44,15 @@ def add(a: int, b: int) -> int:
 
 def model(request: Request) -> Answer:
     """A Worker calls what it is offered, until it has a result; asked for JSON, it answers JSON."""
-    question = request.body["messages"][1]["content"]
-    if request.body.get("tools") and "Result of" not in question:
+    has_result = any(message["role"] == "tool" for message in request.body["messages"])
+    if request.body.get("tools") and not has_result:
         function = request.body["tools"][0]["function"]
         numbers = {"total": 42, "a": 17, "b": 25}
         arguments = json.dumps({name: numbers[name] for name in function["parameters"]["properties"]})
         call = {"id": "", "type": "function", "function": {"name": function["name"], "arguments": arguments}}
         return ok("", finish_reason="tool_calls", tool_calls=[call])
-    in_json = "must be one JSON object" in question and role_of(request) == "Worker"
-    return team(f"<answer>{json.dumps({'total': 42}) if in_json else '42'}</answer>")(request)
+    in_json = "must be one JSON object" in said_to(request) and role_of(request) == "Worker"
+    return team(json.dumps({"total": 42}) if in_json else "42")(request)
 
 
 def by_pydantic_ai(url: str) -> Ways:

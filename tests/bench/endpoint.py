@@ -142,10 +142,8 @@ def _serve_models(listener: socket.socket, wait_s: float) -> None:
 
     async def chat(request: Request) -> Response:
         prompt = (await request.json())["messages"][-1]["content"]
-        role = next(role for role in ROLES if f"you are the {role}" in prompt)
         tag = prompt.rpartition("VERDICT-")[2].split(":")[0]
-        texts = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": "<answer>forty-two</answer>"}
-        text = texts.get(role, f"It holds.\nVERDICT-{tag}: ACCEPT")
+        text = f"It holds.\nVERDICT-{tag}: ACCEPT" if "VERDICT-" in prompt else "Forty-two."
         await asyncio.sleep(wait_s)
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}

@@ -36,7 +36,7 @@ class Held:
     def __call__(self, request: Request) -> Answer:
         if role_of(request) == "Worker":
             self.go.wait(PATIENCE_S)
-        return team("So it is \\(6 \\cdot 7\\): <answer>42</answer>")(request)
+        return team("So it is \\(6 \\cdot 7\\): 42")(request)
 
 
 @dataclass
@@ -101,7 +101,7 @@ def test_a_request_to_the_endpoint_is_seen_live_replayed_and_forked_in_the_app(
         shop.models.go.set()
         answer, url = asked.result(PATIENCE_S)
     client.close()
-    assert answer == "42"
+    assert answer == "So it is \\(6 \\cdot 7\\): 42"
     assert url == f"{shop.address}/replay?ep={running.id}"
 
     # The page that was open all the while has seen it end.

@@ -83,7 +83,7 @@ def test_the_first_commands_play_evolve_compare_and_fork(
 
 @pytest.mark.process
 def test_own_models_are_checked_played_and_evolved_for_and_then_served_as_one(tmp_path: Path) -> None:
-    with faulty_server(team("<answer>42</answer>")) as models:
+    with faulty_server(team("42")) as models:
         for command in commands("Use your own models"):
             paste(tmp_path, command)
             if command.startswith("trinity pool init"):

@@ -8,14 +8,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from core.episode import Message
 from core.texts import well_formed
 from ui.endpoint.errors import bad_request, unsupported_field
 from ui.endpoint.formats import AnswerFormat
 from ui.endpoint.messages import (
     AssistantMessage,
-    CalledFunction,
     CallOutput,
     CustomCall,
     FunctionCall,
@@ -41,11 +41,16 @@ _LONGEST_CALL = 300
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A message: who wrote it, and its text. What tools were to be called, and what they gave, is told in words."""
+    """A message: who wrote it, and its text, in which what tools were to be called, and what they gave, is told in
+    words. `plain`: its text without these words; `calls`: the calls in OpenAI's form; `answers`: the id of the call
+    that it is the result of."""
 
-    role: str
+    role: Literal["system", "user", "assistant", "tool"]
     text: str
     name: str = ""
+    plain: str = ""
+    calls: tuple[dict[str, Any], ...] = ()
+    answers: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> 
 def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions: str = "") -> list[Said]:
     """The messages that hold anything, after instructions for all of them; a developer is the system's voice. ApiError
     where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages."""
-    calls = _Calls(Counter(well_formed(words) for one in sent for *_, words in _asked_calls(one)))
+    calls = _Calls(Counter(well_formed(words) for one in sent for words, _ in _asked_calls(one)))
     messages = [
         one
         for place, message in enumerate(sent)
@@ -128,7 +133,8 @@ def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions:
     ]
     if not any(one.role == "user" for one in messages):
         raise bad_request("No user message holds any text: send at least one.", field)
-    return [Said("system", well_formed(instructions)), *messages] if instructions.strip() else messages
+    told = well_formed(instructions)
+    return [Said("system", told, plain=told), *messages] if instructions.strip() else messages
 
 
 def question_of(
@@ -144,10 +150,60 @@ def question_of(
         # A line that looks like a header is moved by a space.
         parts = [(_header(one), _HEADER.sub(r" \g<0>", one.text)) for one in messages]
         text = "\n\n".join(f"{header}\n{words}" for header, words in parts)
-    if answer_format is not None:
-        schema = f" that fits this JSON schema: {json.dumps(answer_format)}" if answer_format else ""
-        text += f"\n\nThe answer must be one JSON object{schema}, and nothing around it."
-    return f"{text}\n\n{demand}" if demand else text
+    return text + _wishes(answer_format, demand)
+
+
+def _wishes(answer_format: dict[str, Any] | None, demand: str) -> str:
+    """What a request asks of its answer beside the conversation."""
+    text = f"\n\n{demand}" if demand else ""
+    if answer_format is None:
+        return text
+    schema = f" that fits this JSON schema: {json.dumps(answer_format)}" if answer_format else ""
+    return f"\n\nThe answer must be one JSON object{schema}, and nothing around it.{text}"
+
+
+#: The result of a call that a client sends none of: servers refuse a call without any.
+NO_RESULT = "No result was sent."
+
+
+def conversation_of(
+    messages: Sequence[Said], answer_format: dict[str, Any] | None = None, demand: str = ""
+) -> tuple[Message, ...]:
+    """The same as messages that a model is sent, calls and results in OpenAI's form: calls that were asked for together
+    in one message, the result of each behind it. What is asked of the answer stands behind the last user's words."""
+    found: list[_Native] = []
+    for one in messages:
+        called = next((it for it in reversed(found) if one.answers in it.results), None)
+        if called is not None and one.role == "tool":
+            called.results[one.answers].append(one.plain)
+            continue
+        together = found and one.calls and not one.plain and found[-1].said.role == "assistant"
+        if not together or any(found[-1].results.values()):
+            found.append(_Native(one))
+        found[-1].calls += one.calls
+        found[-1].results |= {call["id"]: [] for call in one.calls}
+    last = max(place for place, one in enumerate(found) if one.said.role == "user")
+    found[last].wishes = _wishes(answer_format, demand)
+    return tuple(message for one in found for message in one.messages())
+
+
+@dataclass(slots=True)
+class _Native:
+    """A message with the calls that belong to it, and what came of each."""
+
+    said: Said
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, list[str]] = field(default_factory=dict)
+    wishes: str = ""
+
+    def messages(self) -> Iterator[Message]:
+        beside: dict[str, Any] = {"name": self.said.name} if self.said.name else {}
+        beside |= {"tool_calls": self.calls} if self.calls else {}
+        yield Message(
+            self.said.role, self.said.plain + self.wishes, well_formed(json.dumps(beside)) if beside else ""
+        )
+        for call, results in self.results.items():
+            yield Message("tool", "\n".join(results) or NO_RESULT, json.dumps({"tool_call_id": call}))
 
 
 def _header(message: Said) -> str:
@@ -157,12 +213,18 @@ def _header(message: Said) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """A call that a result may be of. `group`: calls that were asked for together share it."""
+    """A call that a result may be of: as clients name it, in words, and as models are sent it. `group`: calls that were
+    asked for together share it."""
 
     id: str
-    name: str
     label: str
+    native: dict[str, Any]
     group: int
+
+    @property
+    def name(self) -> str:
+        """The tool's."""
+        return str(self.native["function"]["name"])
 
 
 @dataclass(slots=True)
@@ -174,19 +236,22 @@ class _Calls:
     waiting: list[_Call] = field(default_factory=list)
     group: int = 0
 
-    def ask(self, id_: str, name: str, words: str) -> str:
-        """Note a call; its words as the assistant's message tells them."""
-        words = well_formed(words)
+    def ask(self, words: str, native: dict[str, Any]) -> str:
+        """Note a call; its words as the assistant's message tells them. A call without an id gets one."""
+        words, id_ = well_formed(words), native["id"]
         told_apart = self.alike[words] == 1 and len(words) <= _LONGEST_CALL
         mark = "" if told_apart else f" [call {id_ or len(self.asked) + 1}]"
         label = words if len(words) <= _LONGEST_CALL else f"{words[:_LONGEST_CALL]}\u2026"
-        call = _Call(id_, name, f"{' '.join(label.split())}{mark}", self.group)
+        known = {one.native["id"] for one in self.asked}  # servers take each id once
+        numbered = f"{id_ or 'call'}_{len(self.asked) + 1}"
+        native = native | {"id": id_ if id_ and id_ not in known else numbered}
+        call = _Call(id_, f"{' '.join(label.split())}{mark}", native, self.group)
         self.asked.append(call)
         self.waiting.append(call)
         return f"{words}{mark}"
 
-    def answered(self, id_: str | None, name: str | None, place: str) -> str:
-        """How the call is named whose result this is; ApiError where nobody asked for it."""
+    def answered(self, id_: str | None, name: str | None, place: str) -> _Call:
+        """The call whose result this is; ApiError where nobody asked for it."""
         known = [one for one in self.asked if one.id == id_] if id_ else self.waiting
         if not id_ and name:
             known = [one for one in known if one.name == name]
@@ -202,29 +267,34 @@ class _Calls:
         call = next((one for one in latest if one in self.waiting), latest[-1])
         if call in self.waiting:
             self.waiting.remove(call)
-        return call.label
+        return call
 
 
-def _asked_calls(message: Sent) -> Iterator[tuple[str, str, str]]:
-    """The calls that a message asks for, each with its id, its name and its words."""
+def _asked_calls(message: Sent) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The calls that a message asks for, each in words and as models are sent it."""
     match message:
-        case FunctionCall():
-            yield message.call_id, message.name, f"{message.name}({message.arguments})"
-        case CustomCall():
-            yield message.call_id, message.name, f"{message.name}({message.input})"
+        case FunctionCall() | CustomCall():
+            given = message.arguments if isinstance(message, FunctionCall) else message.input
+            yield _call(message.call_id, message.name, given)
         case ShellCall():
             given = json.dumps(message.action or message.operation or {})
-            yield message.call_id, "", f"{message.type.removesuffix('_call')}({given})"
+            yield _call(message.call_id, message.type.removesuffix("_call"), given)
         case AssistantMessage():
             for call in message.tool_calls or ():
-                yield call.id or "", call.function.name, _function_words(call.function)
-            if message.function_call is not None:
-                yield "", message.function_call.name, _function_words(message.function_call)
+                yield _call(call.id or "", call.function.name, call.function.arguments)
+            if (function := message.function_call) is not None:
+                yield _call("", function.name, function.arguments)
 
 
-def _function_words(function: CalledFunction) -> str:
-    given = function.arguments
-    return f"{function.name}({given if isinstance(given, str) else json.dumps(given or {})})"
+def _call(id_: str, name: str, given: str | dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
+    text = well_formed(given if isinstance(given, str) else json.dumps(given or {}))
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    arguments = text if is_object else json.dumps({"input": text})  # servers read them as an object
+    function = {"name": well_formed(name), "arguments": arguments}
+    return f"{name}({text})", {"id": well_formed(id_), "type": "function", "function": function}
 
 
 def _said(message: Sent, calls: _Calls, place: str) -> Said:
@@ -240,13 +310,12 @@ def _said(message: Sent, calls: _Calls, place: str) -> Said:
         case UnreadItem():
             return Said("assistant", "")
         case FunctionCall() | CustomCall() | ShellCall():
-            return Said("assistant", "\n".join(calls.ask(*one) for one in _asked_calls(message)))
+            return _asking(message, calls, "")
         case _:
             return _written(message, calls)
     text = _text(given)
-    return Said(
-        "tool", well_formed(f"Result of {call}:\n{text}" if text.strip() else f"Result of {call}: empty")
-    )
+    words = f"Result of {call.label}:\n{text}" if text.strip() else f"Result of {call.label}: empty"
+    return Said("tool", well_formed(words), plain=well_formed(text), answers=call.native["id"])
 
 
 def _written(message: Written, calls: _Calls) -> Said:
@@ -254,11 +323,18 @@ def _written(message: Written, calls: _Calls) -> Said:
     calls.group += 1
     text, role = _text(message.content), message.role
     if isinstance(message, AssistantMessage):
-        text = text or message.refusal or ""
-        asked = [calls.ask(*one) for one in _asked_calls(message)]
-        text = "\n".join([*filter(None, [text]), *asked])
+        return _asking(message, calls, text or message.refusal or "", message.name or "")
     name = "" if isinstance(message, InputMessage) else message.name or ""
-    return Said("system" if role == "developer" else role, well_formed(text), well_formed(name))
+    text = well_formed(text)
+    return Said("system" if role == "developer" else role, text, well_formed(name), plain=text)
+
+
+def _asking(message: Sent, calls: _Calls, text: str, name: str = "") -> Said:
+    """What an assistant wrote, and the calls that it asks for."""
+    before, plain = len(calls.asked), well_formed(text)
+    told = [calls.ask(*one) for one in _asked_calls(message)]
+    native = tuple(one.native for one in calls.asked[before:])
+    return Said("assistant", "\n".join([*filter(None, [plain]), *told]), well_formed(name), plain, native)
 
 
 def _text(content: str | Sequence[object] | None) -> str:

@@ -324,6 +324,10 @@ class Engine:
             own = next(spec.max_tokens for spec in self._pool.specs if spec.name == ask.model)
             tokens = ask.max_tokens if asked.max_tokens is None else min(own, asked.max_tokens)
             ask = replace(ask, max_tokens=tokens, tools=asked.tools.tools, must_call=asked.tools.must_call)
+        elif any(
+            "tool_calls" in one.beside for one in ask.messages
+        ):  # some servers want to know the tools again
+            ask = replace(ask, tools=asked.tools.tools, may_call=False)
         ask = replace(ask, top_p=asked.top_p)
         key_id, key_most = (key.id, key.limits.max_cost_usd) if key else (None, None)
         allowed = self._ledger.allows(episode.id, key_id, ask, order.max_cost_usd, key_most)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Task, Transcript
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Event, Message, Task, Transcript
 from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
 from core.play.policies import Policy, new_episode
@@ -23,7 +23,7 @@ from storage.filters.episode_filter import EpisodeFilter
 from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
-from ui.endpoint.conversation import Asked, input_messages, question_of
+from ui.endpoint.conversation import Asked, conversation_of, input_messages, question_of
 from ui.endpoint.engine import MOST_RUNS, Engine, Order
 from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.schema_checks import CHECKS
@@ -158,7 +158,8 @@ class Service:
             raise bad_request(str(error), "trinity.max_cost_usd") from None
         seconds = _least(vendor.deadline_s, limits.deadline_s, tier.deadline_s)
         schema = asked.answer_format.schema if asked.answer_format else None
-        question = question_of(asked.messages, schema, asked.tools.demand)
+        told = asked.messages, schema, asked.tools.demand
+        question = question_of(*told)
         if len(question) > LONGEST_QUESTION:
             raise ApiError(
                 413, f"The conversation holds more than {LONGEST_QUESTION:,} characters: send less."
@@ -173,7 +174,7 @@ class Service:
             )
         turns = _turns(asked, limits, tier, policy)
         return Order(
-            episode=self._episode(question, policy, turns, asked, left_out),
+            episode=self._episode(question, conversation_of(*told), policy, turns, asked, left_out),
             policy=policy,
             asked=replace(asked, left_aside=(*asked.left_aside, *self._unsent(asked, models))),
             tell=tell,
@@ -198,10 +199,17 @@ class Service:
             )
 
     def _episode(
-        self, question: str, policy: Policy, turns: int, asked: Asked, left_out: tuple[str, ...]
+        self,
+        question: str,
+        conversation: tuple[Message, ...],
+        policy: Policy,
+        turns: int,
+        asked: Asked,
+        left_out: tuple[str, ...],
     ) -> Episode:
         seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
-        task = Task(request_task_id(question), question, "", "open", "request", "live")
+        name = request_task_id(question)
+        task = Task(name, question, "", "open", "request", "live", conversation=conversation)
         run, index = self.engine.new_place()
         for told in {(run, sentence) for sentence in self._told} - self._noted:
             self.store.runs.note(*told)

@@ -334,10 +334,7 @@ class ToolOffer:
             return ""
         names = [f"`{one['function']['name']}`" for one in json.loads(self.tools)]
         which = f"the tool {names[0]}" if len(names) == 1 else f"one of the tools {', '.join(names)}"
-        return (
-            f"The answer must be a call of {which}: the Worker calls it with arguments that solve the problem, and "
-            "writes no answer in place of the call."
-        )
+        return f"The answer must be a call of {which}, and no text in its place."
 
 
 def tool_offer(

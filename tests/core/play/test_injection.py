@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from core.episode import Ask, EndReason, Episode, Role, Task, Verdict
+from core.episode import Ask, EndReason, Episode, Message, Role, Task, Verdict
 from core.play.drive import drive_many
 from core.play.policies import single_policy
 from core.pool.spec import Dialect
@@ -45,7 +45,8 @@ def play(dialect: Dialect, verifier: Callable[[str], str]) -> list[Episode]:
     def reply(ask: Ask) -> str:
         prompt = ask.messages[-1].content
         if ask.role is Role.VERIFIER:
-            return verifier(prompt)
+            shown = ask.messages[-2].content if dialect == "chat" else ""
+            return verifier(f"{shown}\n{prompt}" if shown else prompt)
         match = re.search(r"attack (\d+)", prompt)
         assert match
         attack = texts[int(match[1])]
@@ -55,12 +56,13 @@ def play(dialect: Dialect, verifier: Callable[[str], str]) -> list[Episode]:
             else f"{attack}<answer>{attack} 12</answer>"
         )
 
-    pool = ScriptedPool(specs(["m"], dialect), reply)
+    def task(k: int) -> Task:
+        talk = (Message("user", f"attack {k}"),) if dialect == "chat" else ()
+        return Task(f"t{k}", f"attack {k}", "12", conversation=talk)
+
+    pool = ScriptedPool(specs(["m"], "general" if dialect == "chat" else dialect), reply)
     policy = single_policy("m", ("m",), (Role.WORKER, Role.VERIFIER))
-    many = [
-        Episode(f"e{k:04d}", "r", Task(f"t{k}", f"attack {k}", "12"), policy.id, ("m",), turn_budget=2)
-        for k in range(len(texts))
-    ]
+    many = [Episode(f"e{k:04d}", "r", task(k), policy.id, ("m",), turn_budget=2) for k in range(len(texts))]
     return [*ends(drive_many(many, policy, pool, grade_many)).values()]
 
 
@@ -79,7 +81,7 @@ def test_there_are_over_five_hundred_attacks() -> None:
     assert len(attacks()) > 500
 
 
-@pytest.mark.parametrize("dialect", ["general", "terse"])
+@pytest.mark.parametrize("dialect", ["general", "terse", "chat"])
 @pytest.mark.parametrize("parrot", PARROTS, ids=["all", "last line", "answer", "backwards"])
 def test_a_verifier_who_repeats_what_it_reads_accepts_nothing(
     dialect: Dialect, parrot: Callable[[str], str]

@@ -14,6 +14,7 @@ from core.episode import Ask, Message, Role
 from core.pool.client import retry_after_s
 from core.pool.costs import Counts
 from core.pool.spec import ModelSpec
+from core.pool.tool_calls import in_words
 from core.pool.wire import (
     Completion,
     Malformed,
@@ -263,6 +264,29 @@ def test_a_choice_without_a_message_is_an_empty_reply_where_it_was_cut() -> None
     assert read_completion(body % b"content_filter").text == ""
     with pytest.raises(Malformed, match=r"choices\.0\.message"):
         read_completion(body % b"stop")
+
+
+def test_calls_and_results_are_sent_as_they_were_made() -> None:
+    calls = [{"id": "c", "type": "function", "function": {"name": "clock", "arguments": "{}"}}]
+    talk = (
+        Message("user", "Late?", '{"name": "ann"}'),
+        Message("assistant", "", json.dumps({"tool_calls": calls})),
+        Message("tool", "12:00", '{"tool_call_id": "c"}'),
+    )
+    tools = json.dumps([{"type": "function", "function": {"name": "clock"}}])
+    body = request_body(
+        ModelSpec("m"), Ask("m", Role.THINKER, talk, tools=tools, may_call=False), stream=False
+    )
+    assert body["messages"] == [
+        {"role": "user", "content": "Late?", "name": "ann"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "content": "12:00", "tool_call_id": "c"},
+    ]
+    assert (body["tools"], body["tool_choice"]) == (json.loads(tools), "none")
+    late, called, result = ("user", "Late?"), ("assistant", "clock({})"), "Result of clock({}):\n12:00"
+    assert [one.parts[:2] for one in in_words(talk)] == [late, called, ("user", result)]
+    again = in_words([*talk, Message("user", "And now?")])
+    assert [one.parts for one in again] == [late, called, ("user", f"{result}\n\nAnd now?")]
 
 
 def test_where_there_is_no_system_role_it_is_put_before_the_users_words() -> None:

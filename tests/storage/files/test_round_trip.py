@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from core.episode import CHANGE_KINDS, Change, Episode, Fork, Status
+from core.episode import CHANGE_KINDS, Change, Episode, Fork, Message, Status
 from core.play.forking import prefix_digest
 from storage.files import interchange, validation
 from storage.files.interchange import import_file, import_runs
@@ -173,7 +174,11 @@ def episodes(draw: st.DrawFn) -> Episode:
         turns.append(
             replace(turn, decision=decision, reply=reply, answer_after=answer, correct_after=correct)
         )
-    task = replace(whole.task, question=draw(TEXTS), id=draw(TEXTS))
+    beside = st.dictionaries(TEXTS, TEXTS, min_size=1, max_size=2).map(json.dumps)
+    message = st.builds(Message, st.sampled_from(["user", "tool"]), TEXTS, st.just("") | beside)
+    conversation = tuple(draw(st.lists(message, max_size=3)))
+    turns = [replace(turn, messages=(*turn.messages, *conversation)) for turn in turns]
+    task = replace(whole.task, question=draw(TEXTS), id=draw(TEXTS), conversation=conversation)
     change = draw(st.none() | st.builds(Change, st.sampled_from(CHANGE_KINDS), TEXTS))
     fork = Fork(
         "e0", draw(st.integers(0, 4)), change, draw(st.none() | st.integers(-1, 63)), draw(TEXTS), draw(TEXTS)

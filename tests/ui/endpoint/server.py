@@ -22,6 +22,7 @@ import uvicorn
 from openai import OpenAI
 
 from core.episode import Episode
+from core.play.chat import NOTE
 from storage.shelves.endpoint import Limits
 from storage.store import Store
 from tests.builders.stores import new_store
@@ -43,14 +44,25 @@ def asking(question: str = "How many?", **fields: Any) -> dict[str, Any]:
     return {"model": "trinity", "messages": [{"role": "user", "content": question}], **fields}
 
 
+def said_to(request: Request) -> str:
+    """All that a model is sent, as one text."""
+    return "\n".join(message["content"] or "" for message in request.body["messages"])
+
+
 def role_of(request: Request) -> str:
-    """The role that a model is asked to be."""
-    prompt = request.body["messages"][-1]["content"]
-    return next(role for role in ("Thinker", "Worker", "Verifier") if f"you are the {role}" in prompt)
+    """The role that a model is asked to be, by the prompt for a task or for a conversation."""
+    prompt = request.body["messages"][-1]["content"] or ""
+    for role in ("Thinker", "Worker", "Verifier"):
+        if f"you are the {role}" in prompt:
+            return role
+    note = prompt.rpartition(NOTE)[2] if NOTE in prompt else ""
+    if "VERDICT-" in note:
+        return "Verifier"
+    return "Thinker" if "Plan the next reply" in note else "Worker"
 
 
 def team(
-    answer: str = "<answer>forty-two</answer>",
+    answer: str = "forty-two",
     accept: bool = True,
     wait_s: float = 0.0,
     cached: Mapping[str, int] = MappingProxyType({}),
@@ -65,7 +77,10 @@ def team(
             tag = request.body["messages"][-1]["content"].rsplit("VERDICT-", 1)[1].split(":")[0]
             text = f"It holds.\nVERDICT-{tag}: {'ACCEPT' if accept else 'REVISE'}"
         else:
-            text = {"Thinker": "<suggestion>Count.</suggestion>", "Worker": answer}[role]
+            tag = {"Thinker": "suggestion", "Worker": "answer"}[role]
+            text = answer if role == "Worker" else "Count."
+            if f"you are the {role}" in said_to(request):  # by the prompt for a task
+                text = f"<{tag}>{text}</{tag}>"
         usage = {**USAGE, "prompt_tokens_details": {"cached_tokens": cached.get(role, 0)}}
         whole = ok(text, **{"usage": usage, **message})
         return (wait_s, *whole) if wait_s else whole

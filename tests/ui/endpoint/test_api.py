@@ -25,6 +25,7 @@ from tests.ui.endpoint.server import (
     episode_of,
     raw,
     role_of,
+    said_to,
     served,
     team,
 )
@@ -55,7 +56,7 @@ def test_chat_answers_and_keeps_the_episode(one: Served) -> None:
     assert trace["cost_usd"] == pytest.approx(3 * CALL_USD)
     kept = episode_of(one, answer)
     assert kept.correct is None  # nobody knows the right answer
-    assert kept.turns[1].answer_rule == "tag"
+    assert kept.turns[1].answer_rule == "whole"
     assert (kept.task.question, kept.answer) == ("How many?", "forty-two")
     assert kept.end_reason is EndReason.ACCEPTED
     assert kept.meta["case"] == "7"
@@ -101,7 +102,7 @@ def test_tokens_that_a_provider_had_read_before_are_told_and_billed_as_such(serv
 
 
 def test_a_stream_tells_who_works_before_the_answer(serve: Serve) -> None:
-    one = serve(team("<answer>" + "word " * 40 + "</answer>", wait_s=0.1))
+    one = serve(team("word " * 40, wait_s=0.1))
     told: list[dict[str, Any]] = []
     text, first, usage = "", None, None
     for chunk in one.ask(stream=True, stream_options={"include_usage": True}):
@@ -127,7 +128,11 @@ def test_responses_whole_and_streamed(one: Served) -> None:
     assert (whole.usage.input_tokens, whole.usage.output_tokens, whole.usage.total_tokens) == (11, 7, 18)
     kept = one.store.episodes.get((whole.model_extra or {})["trinity"]["episode"])
     assert kept.task.question == "[system]\nBe brief.\n\n[user]\nHow many?"
-    assert all(kept.task.question in asked.body["messages"][1]["content"] for asked in one.models.requests)
+    person = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "How many?"}]
+    assert [asked.body["messages"][:1] for asked in one.models.requests] == [person[:1]] * 3
+    assert [(sent.role, sent.content) for sent in kept.task.conversation] == [
+        (*one.values(),) for one in person
+    ]
     with one.client.responses.stream(
         model="trinity", input=[{"role": "user", "content": "How many?"}]
     ) as told:
@@ -291,17 +296,17 @@ def test_an_unreachable_model_is_said_and_not_called_an_answer(serve: Serve) -> 
 def test_structured_output_is_checked(serve: Serve) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "count", "schema": schema}}
-    one = serve(team('<answer>```json\n{"n": 42}\n```</answer>'))
+    one = serve(team('```json\n{"n": 42}\n```'))
     assert json.loads(one.ask(response_format=wanted).choices[0].message.content) == {"n": 42}
     assert json.loads(one.ask(response_format={"type": "json_object"}).choices[0].message.content)
-    assert json.dumps(schema) in one.models.requests[0].body["messages"][1]["content"]
-    one = serve(team('<answer>{"n": "many"}</answer>'))
+    assert json.dumps(schema) in said_to(one.models.requests[0])
+    one = serve(team('{"n": "many"}'))
     assert one.refused(response_format=wanted).code == "invalid_answer_format"
 
 
 def test_texts_that_are_not_kept_are_nowhere(tmp_path: Path) -> None:
     secret = "the-secret-7d1f"
-    with served(tmp_path, team(f"<answer>{secret} is told</answer>")) as one:
+    with served(tmp_path, team(f"{secret} is told")) as one:
         noted = {"metadata": {"ticket": secret}, "user": f"of {secret}"}
         answer = one.ask(f"What of {secret}?", extra_body={"trinity": {"store_text": False}}, **noted)
         assert secret in answer.choices[0].message.content
@@ -346,7 +351,7 @@ def test_every_route_needs_a_key_beyond_this_machine(tmp_path: Path) -> None:
 
 def test_many_at_once_and_one_that_hangs(tmp_path: Path) -> None:
     def some_hang(request: Request) -> Any:
-        hangs = "HANG" in request.body["messages"][1]["content"]
+        hangs = "HANG" in said_to(request)
         return (60.0, *ok("late")) if hangs else team(wait_s=0.05)(request)
 
     with served(tmp_path, some_hang) as one, ThreadPoolExecutor(8) as threads:
@@ -363,9 +368,7 @@ def test_many_at_once_and_one_that_hangs(tmp_path: Path) -> None:
 # How a model's call ended, and what is charged for one that failed
 
 CUT = (respond(chat("forty-two")[:40]),)
-BARE = json.dumps(
-    {"choices": [{"finish_reason": "stop", "message": {"content": "<answer>1</answer>"}}]}
-).encode()
+BARE = json.dumps({"choices": [{"finish_reason": "stop", "message": {"content": "1"}}]}).encode()
 
 
 def ended(reason: str) -> Any:
@@ -374,7 +377,7 @@ def ended(reason: str) -> Any:
     def answer(request: Request) -> Answer:
         if role_of(request) != "Worker":
             return team()(request)
-        return (respond(chat("<answer>forty-two</answer>", finish_reason=reason)),)
+        return (respond(chat("forty-two", finish_reason=reason)),)
 
     return answer
 

@@ -15,7 +15,7 @@ import pytest
 from storage.shelves.endpoint import Limits
 from tests.core.pool.faults import TIMEOUT_S, End, Fault, faults
 from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.endpoint.server import CHAT, DECISIONS, RESPONSES, Serve, Served, asking, raw, served
+from tests.ui.endpoint.server import CHAT, DECISIONS, RESPONSES, Serve, Served, asking, raw, said_to, served
 from ui.endpoint import guard
 from ui.endpoint.formats import DEEPEST
 from ui.endpoint.tiers import EFFORTS, Endpoint, Tier
@@ -77,7 +77,7 @@ def test_whatever_a_provider_does_wrong_is_said_and_is_no_answer(
     assert len(chosen) > 60
 
     def provider(request: Request) -> Answer:
-        question = request.body["messages"][1]["content"]
+        question = said_to(request)
         return next(one.answer for one in chosen if f"<{one.name}>" in question)
 
     one = serve(provider, endpoint=ONE_CALL, entry=f"timeout_s = {TIMEOUT_S}")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.core.pool.faulty_server import Answer, Request
-from tests.ui.endpoint.server import CHAT, RESPONSES, Serve, Served, raw, team
+from tests.ui.endpoint.server import CHAT, RESPONSES, Serve, Served, raw, said_to, team
 
 TALK: list[Any] = [{"role": "user", "content": "How many?"}]
 LONG = "one two\n\nthree</s> four"
@@ -16,8 +16,8 @@ LONG = "one two\n\nthree</s> four"
 
 def some_words(request: Request) -> Answer:
     """Models that answer a question about words with some, and any other with a number."""
-    question = request.body["messages"][1]["content"]
-    return team(f"<answer>{LONG if 'words' in question else '42'}</answer>")(request)
+    question = said_to(request)
+    return team(f"{LONG if 'words' in question else '42'}")(request)
 
 
 @pytest.fixture

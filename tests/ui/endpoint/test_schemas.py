@@ -184,7 +184,7 @@ def latencies(one: Served, while_: Callable[[], object]) -> float:
 def test_no_schema_holds_up_others(tmp_path: Path) -> None:
     answer = json.dumps({"a" * 28 + "b": [[k] for k in range(3_000)]})
     heavy = {"patternProperties": {CATASTROPHIC: False, ".": {"uniqueItems": True}}}
-    with served(tmp_path, team(f"<answer>{answer}</answer>")) as one:
+    with served(tmp_path, team(f"{answer}")) as one:
 
         def ask(schema: dict[str, Any]) -> tuple[int, Any]:
             wanted = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}

@@ -10,7 +10,7 @@ import pytest
 
 from core.episode import EndReason, Flag
 from tests.core.pool.faulty_server import Request, fail, ok
-from tests.ui.endpoint.server import Serve, Served, episode_of, role_of, served, team
+from tests.ui.endpoint.server import Serve, Served, episode_of, role_of, said_to, served, team
 
 pytestmark = pytest.mark.integration
 TOOL: Any = {
@@ -51,8 +51,8 @@ def names(answer: Any) -> list[str]:
 
 def with_tools(request: Request) -> Any:
     """A Worker that asks for the weather until it knows it."""
-    if role_of(request) != "Worker" or "sunny" in request.body["messages"][1]["content"]:
-        return team("<answer>Take no umbrella.</answer>")(request)
+    if role_of(request) != "Worker" or "sunny" in said_to(request):
+        return team("Take no umbrella.")(request)
     assert request.body["tools"] == [TOOL]
     return ok("", tool_calls=[call("weather")])
 
@@ -134,14 +134,14 @@ def allowed(mode: str) -> Any:
 def test_a_choice_of_tools_reaches_the_worker_s_model(
     serve: Serve, choice: Any, sent: Any, offered: list[str]
 ) -> None:
-    one = serve(calling(call("weather"), text="<answer>4</answer>"))
+    one = serve(calling(call("weather"), text="4"))
     answer = one.ask(tools=[TOOL, TIME], tool_choice=choice)
     thinker, worker, *_ = (request.body for request in one.models.requests)
     assert worker.get("tool_choice") == sent
     assert [tool["function"]["name"] for tool in worker.get("tools", ())] == offered
     assert "tools" not in thinker
     demanded = sent not in ("auto", None)
-    assert ("The answer must be a call of" in worker["messages"][1]["content"]) == demanded
+    assert ("The answer must be a call of" in said_to(one.models.requests[-1])) == demanded
     if offered:
         assert names(answer) == ["weather"]
     else:
@@ -220,14 +220,14 @@ def test_arguments_reach_the_client_as_the_model_wrote_them(serve: Serve, argume
 
 def test_calls_that_nobody_asked_for_end_nothing_and_reach_no_client(serve: Serve) -> None:
     unasked: Any = {"finish_reason": "tool_calls", "tool_calls": [call("python"), call("weather")]}
-    one = serve(team("<answer>42</answer>", **unasked))
+    one = serve(team("42", **unasked))
     answer = one.ask()
     assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("42", "stop")
     assert answer.choices[0].message.tool_calls is None
     kept = episode_of(one, answer)
     assert kept.end_reason is EndReason.ACCEPTED
     assert all(Flag.UNASKED_TOOL_CALL in turn.flags for turn in kept.turns)
-    assert kept.turns[0].reply.text == "<suggestion>Count.</suggestion>"
+    assert kept.turns[0].reply.text == "Count."
     # Of a Worker's calls the offered one is passed on; a Thinker's never is.
     answer = one.ask(tools=[TOOL])
     assert names(answer) == ["weather"]

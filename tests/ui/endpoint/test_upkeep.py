@@ -117,7 +117,7 @@ def test_with_its_texts_a_request_loses_question_and_answer_and_can_still_be_sho
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = "the-secret-7d1f"
-    with served(tmp_path, team(f"<answer>{secret}</answer>")) as one:
+    with served(tmp_path, team(f"{secret}")) as one:
         answered = one.ask(f"Say {secret}!", metadata={"ticket": secret}).model_extra["trinity"]["episode"]
         kept = one.ask("Another?").model_extra["trinity"]["episode"]
         one.store.labels.add(Place(kept), "quality", "good", author="Ada")

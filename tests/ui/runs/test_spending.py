@@ -226,7 +226,7 @@ def paid_models(
 def test_a_second_run_is_expected_to_cost_what_it_then_costs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with paid_models(tmp_path, team("<answer>5</answer>")) as (_, own):
+    with paid_models(tmp_path, team("5")) as (_, own):
         arguments = ["run", *own, "--policy", "single:m", "--max-cost", "1"]
         assert command([*arguments, "--n", "3"]) == 0
         assert "Nothing is recorded of these models yet" in " ".join(capsys.readouterr().err.split())
@@ -390,7 +390,7 @@ def test_an_accuracy_is_told_of_whole_episodes_and_of_what_a_ceiling_cut_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     price = "price_in = 0.0\nprice_out = 1000000.0\nmax_tokens = 7\nconcurrency = 1"
-    with paid_models(tmp_path, team("<answer>5</answer>"), price=price) as (server, own):
+    with paid_models(tmp_path, team("5"), price=price) as (server, own):
         arguments = ["run", *own, "--policy", "single:m", "--max-cost"]
         assert command([*arguments, "10"]) == 1
         out = capsys.readouterr()

@@ -191,8 +191,8 @@ def _reply(
 
 def _prompt(text: TurnText, *, key: str) -> None:
     for i, message in enumerate(text.messages):
-        st.caption(f"{message.role} message, {len(message.content):,} characters")
-        text_block(message.content, key=f"{key}_{i}", empty="An empty message.")
+        st.caption(f"{message.role} message, {len(message.text):,} characters")
+        text_block(message.text, key=f"{key}_{i}", empty="An empty message.")
     if not text.messages and text.prompt_removed:
         st.caption(f"What was sent was removed on {label(text.prompt_removed, 20)}.")
     elif not text.messages:

@@ -1,0 +1,125 @@
+"""How each role is prompted where a person's conversation asks for the next reply: the conversation is sent as it is,
+and what coordination needs stands behind it.
+
+A Worker that is asked first gets the person's own messages and nothing else. Later prompts go on where earlier ones
+ended: what a model wrote is an assistant's message, and a note that says what comes next a user's, so that a server
+that remembers what it has read reads only what is new, and so that users and assistants take turns, as many chat
+templates demand. A conversation is never shortened: where a window is too small, notes of earlier turns are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from core.episode import Message, Role, TranscriptEntry
+from core.play.marks import without_marks
+
+#: How every note begins, so that a model can tell it from the person's words, and an echo of it can be found.
+NOTE = "(Note of the coordinator, which the person does not see.)"
+_PLAN = (
+    "Plan the next reply to the person: what it has to hold, how to find it out, and which mistakes to avoid. A few "
+    "short lines are enough. Do not write the reply itself."
+)
+_REPLY = (
+    "Now write the next reply to the person, whole and as the conversation asks for it. Use what is right in the notes "
+    "above, mend what is wrong, and mention none of them."
+)
+_REVIEW = (
+    "Judge the latest reply to the person: is it right and complete, and is it what the conversation asks for, the "
+    "system's rules included? Check it step by step and be critical. If it falls short, say where. Do not write "
+    "another reply."
+)
+_VERDICT = (
+    "Your very last line must be exactly one of these two, and must stand nowhere else:\n"
+    "VERDICT-{tag}: ACCEPT\nVERDICT-{tag}: REVISE"
+)
+_DUTY = {Role.THINKER: _PLAN, Role.WORKER: _REPLY, Role.VERIFIER: _REVIEW}
+#: Stands in a note where earlier turns were left out.
+SHORTENED = "So that this fits your context window, earlier notes are left out:"
+#: Of the notes, by which an echo is known: nobody else writes so much in the same words.
+_SENTENCES = [
+    NOTE,
+    *(one for duty in _DUTY.values() for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 40),
+]
+
+
+def chat_messages(
+    role: Role,
+    conversation: tuple[Message, ...],
+    entries: Sequence[TranscriptEntry],
+    tag: Callable[[str], str],
+    fits: Callable[[Sequence[Message]], bool],
+) -> tuple[Message, ...]:
+    """The messages that put a model into a role: the conversation, what was written since, and the role's duty. `tag`
+    makes the tag of a verdict from all that stands before it. Of the turns, only the latest plan and the latest reply
+    with what stands behind it are kept where the messages would not fit; empty where even these do not."""
+    needed = _needed(entries)
+    for first_left_out in range(len(entries) + 1):
+        kept = [one for place, one in enumerate(entries) if place >= first_left_out or place in needed]
+        left_out = len(entries) - len(kept)
+        messages = _composed(role, conversation, kept, left_out, tag)
+        if fits(messages):
+            return messages
+    return ()
+
+
+def _needed(entries: Sequence[TranscriptEntry]) -> set[int]:
+    """Places of the turns that every prompt tells of: the latest plan, the latest reply and what came after it."""
+    plans, replies = (
+        [place for place, one in enumerate(entries) if one.role is role]
+        for role in (Role.THINKER, Role.WORKER)
+    )
+    since = range(replies[-1], len(entries)) if replies else ()
+    return {*plans[-1:], *since}
+
+
+def _composed(
+    role: Role,
+    conversation: tuple[Message, ...],
+    entries: Sequence[TranscriptEntry],
+    left_out: int,
+    tag: Callable[[str], str],
+) -> tuple[Message, ...]:
+    if not entries and role is Role.WORKER:
+        return conversation
+    messages = [*conversation]
+    for entry in entries:
+        if not (text := without_marks(entry.text).strip()):
+            continue
+        # The duty of the first turn stood in the person's message; what it brought tells enough of it.
+        if len(messages) > len(conversation) or messages[-1].role == "assistant":
+            _add_note(messages, _DUTY[entry.role])
+        messages.append(Message("assistant", text))
+    duty = f"{SHORTENED} {left_out}. {_DUTY[role]}" if left_out else _DUTY[role]
+    if role is Role.VERIFIER:
+        duty += f" {_VERDICT.format(tag=tag(''.join(part for one in messages for part in one.parts)))}"
+    _add_note(messages, duty)
+    return tuple(messages)
+
+
+def _add_note(messages: list[Message], duty: str) -> None:
+    """Add a note behind the messages; into the last one where that is a user's, as two in a row are often refused."""
+    note = f"{NOTE} {duty}"
+    if messages[-1].role == "user":
+        messages[-1] = replace(messages[-1], content=f"{messages[-1].content}\n\n{note}")
+    else:
+        messages.append(Message("user", note))
+
+
+def is_shortened(messages: Sequence[Message]) -> bool:
+    """Whether earlier turns were left out of a prompt."""
+    return bool(messages) and f"{NOTE} {SHORTENED}" in messages[-1].content
+
+
+def without_echo(text: str, conversation: Sequence[Message]) -> str:
+    """A reply without sentences of the notes that a model repeats; what the person wrote too is no echo."""
+    if not any(sentence in text for sentence in _SENTENCES):
+        return text
+    said = "\n".join(message.content for message in conversation)
+    for sentence in _SENTENCES:
+        if sentence not in said:
+            text = text.replace(sentence, "")
+    lines = [line.strip(" ") if not line.strip() else line for line in text.split("\n")]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
