@@ -84,6 +84,9 @@ class Flag(StrEnum):
     REFUSED = "refused"  # the model, or its provider's content filter, would not answer
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
+    FAILED_OVER = (
+        "failed_over"  # its model could not be asked: it is masked from here on, and the turn does not count
+    )
     REUSED = "reused"  # the reply was there already: nobody was asked, and nothing was paid
     RECORDED = "recorded"  # the reply is a row of an outcome table: the model had given it before, to the bare question
     BY_AGREEMENT = "by_agreement"  # the verdict was made by comparing two recorded answers: no model wrote it
@@ -413,8 +416,9 @@ class Transcript:
 
 @dataclass(frozen=True, slots=True)
 class Decide:
-    """Choose model and role for turn `index`. `key` seeds the sampling: the same key draws the same choice.
-    `messages` is set by the released protocol, whose encoder input is a chat and not a transcript."""
+    """Choose model and role for turn `index`; turns whose model could not be asked are not counted. `key` seeds the
+    sampling: the same key draws the same choice. `messages` is set by the released protocol, whose encoder input is a
+    chat and not a transcript."""
 
     transcript: Transcript
     index: int

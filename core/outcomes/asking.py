@@ -111,7 +111,7 @@ class AgreementCascade(Cascade):
     ) -> Generator[Any, Any, Episode]:
         """It ends when everybody was asked, but where the last one agrees with one before it; or with a first answer
         that is enough."""
-        mask, roles = masks_of(episode, specs, **masks)
+        mask, roles = masks_of(episode, specs, masks.get("model_mask", ()), masks.get("role_mask", ()))
         over, question = episode, episode.task.question
         for step, budget in enumerate((1, len(self.asked(question, mask)), self.most + 2)):
             over = yield from play(_open(over, budget), specs, **masks)
@@ -170,7 +170,7 @@ class ProbeCascade(Cascade):
         self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
     ) -> Generator[Any, Any, Episode]:
         """It ends when a Verifier accepts, or when the answer stands that is to stand."""
-        mask, roles = masks_of(episode, specs, **masks)
+        mask, roles = masks_of(episode, specs, masks.get("model_mask", ()), masks.get("role_mask", ()))
         over, chosen = episode, False
         while not chosen:
             stands = next(

@@ -58,13 +58,15 @@ def play(
     *,
     model_mask: Sequence[bool] = (),
     role_mask: Sequence[bool] = (),
+    fail_over: bool = False,
 ) -> Play:
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
     Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. Models that the
     episode leaves out, and roles that none of the others can play, are masked besides. An infrastructure
-    failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Raises
-    ConfigError for an episode that cannot be played."""
+    failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. With `fail_over`
+    the turn of a model that could not be asked is kept, counts for no turn of the budget, and the others play on; where
+    none is left the episode is missing. Raises ConfigError for an episode that cannot be played."""
     _check(episode, specs, model_mask, role_mask)
     model_mask, role_mask = masks_of(episode, specs, model_mask, role_mask)
     _check(episode, specs, model_mask, role_mask)
@@ -96,7 +98,9 @@ def play(
         else:
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
-        if reply.error is not None and reply.error.kind == "infrastructure":
+        failed = reply.error is not None and reply.error.kind == "infrastructure"
+        if failed and not fail_over:
+            assert reply.error is not None
             if reply.usage.charged_usd:  # of tries that came to nothing: it is stored, but not used again
                 yield Replied(episode.id, index, reply)
             return state.missing(reply.error)
@@ -109,6 +113,9 @@ def play(
             turn = replace(turn, correct_after=bool(correct))
         state.add(turn)
         yield turn
+        if failed and not any(state.model_mask):  # nobody is left
+            assert reply.error is not None
+            return state.missing(reply.error)
     over = state.ended(Status.FINISHED, end)
     right = over.answer is not None and state.grades.get(over.answer, False)
     return replace(over, correct=right if can_grade else None)
@@ -203,6 +210,7 @@ class _EpisodeState:
     grades: dict[str, bool] = field(default_factory=dict)
     judgements: list[Judgement] = field(init=False)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
+    failed: int = 0  # turns whose model could not be asked, and which do not count
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.protocol)
@@ -212,12 +220,23 @@ class _EpisodeState:
             self.add(turn)
 
     @property
+    def counted(self) -> int:
+        """How many turns of the budget were played."""
+        return len(self.turns) - self.failed
+
+    @property
     def key(self) -> str:
         """Keys every random choice of the next turn; the policy is no part of it (common random numbers)."""
-        return turn_key(self.episode.seed, self.episode.task.id, len(self.turns))
+        return turn_key(self.episode.seed, self.episode.task.id, self.counted)
 
     def add(self, turn: Turn) -> None:
         role, model = turn.decision.role, turn.decision.model
+        if Flag.FAILED_OVER in turn.flags:
+            self.failed += 1
+            self.model_mask = tuple(
+                name != model and (not self.model_mask or self.model_mask[slot])
+                for slot, name in enumerate(self.episode.models)
+            )
         said = [one.reply.text for one in self.turns if one.decision.model == model]
         text = transcript_text(turn.reply, said)
         self.turns.append(turn)
@@ -245,13 +264,13 @@ class _EpisodeState:
             return EndReason.TOOL_CALLS
         if self.turns and self.released and Flag.NOTHING_TO_JUDGE in self.turns[-1].flags:
             return EndReason.VERIFIER_FIRST
-        return EndReason.BUDGET if len(self.turns) >= self.episode.turn_budget else None
+        return EndReason.BUDGET if self.counted >= self.episode.turn_budget else None
 
     def decide(self) -> Decide:
         episode = self.episode
         return Decide(
             transcript=Transcript(episode.task.question, self.situation.entries),
-            index=len(self.turns),
+            index=self.counted,
             key=self.key,
             episode_id=episode.id,
             model_mask=self.model_mask,
@@ -311,7 +330,9 @@ class _EpisodeState:
         if role is Role.WORKER and (found.answer is not None or self.released):
             answer = found.answer
         is_judge = bool(messages) and role is Role.VERIFIER
+        unasked = reply.error is not None and reply.error.kind == "infrastructure"
         marks = {
+            Flag.FAILED_OVER: unasked,
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
             Flag.PROMPT_SHORTENED: roles.is_shortened(messages),
             Flag.SELF_VERIFIED: is_judge and decision.model == self.answered_by,

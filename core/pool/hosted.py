@@ -42,7 +42,7 @@ class _Bill:
 
     spec: ModelSpec
     ask: Ask
-    usage: Usage = Usage()
+    usage: Usage = Usage(cost_usd=0.0)  # nothing was served yet
 
     def pay(self, counts: Counts, *, unread: bool) -> None:
         """One more try."""

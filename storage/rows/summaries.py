@@ -88,6 +88,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "unasked_tool_call",
     "recorded",
     "by_agreement",  # a verdict was made by comparing two recorded answers
+    "failed_over",  # a model could not be asked, and others played on
 )
 
 

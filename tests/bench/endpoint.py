@@ -143,7 +143,7 @@ def _serve_models(listener: socket.socket, wait_s: float) -> None:
     async def chat(request: Request) -> Response:
         prompt = (await request.json())["messages"][-1]["content"]
         tag = prompt.rpartition("VERDICT-")[2].split(":")[0]
-        text = f"It holds.\nVERDICT-{tag}: ACCEPT" if "VERDICT-" in prompt else "Forty-two."
+        text = f"It holds.\nVERDICT-{tag}: ACCEPT" if "VERDICT-" in prompt else "forty-two"
         await asyncio.sleep(wait_s)
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}

@@ -16,14 +16,13 @@ from core.settings import POCKET_POOL
 from storage.analysis.costs import (
     JUDGE,
     PLANNER,
-    ModelHealth,
     Spending,
     judging,
-    model_health,
     planning,
     spending_by,
     sum_spending,
 )
+from storage.analysis.health import ModelHealth, model_health
 from storage.analysis.reply_faults import LOUD, ReplyFaults, Share, reply_faults
 from storage.analysis.routing import pool_order
 from storage.analysis.verdicts import (
@@ -143,6 +142,11 @@ def _health_words(found: _Calls) -> str:
         if one.lost:
             times = f"{one.lost:,} time{'s' * (one.lost > 1)}"
             said.append(f"{one.model} could not be asked {times}: those episodes are missing.")
+        if one.replaced:
+            times = f"{one.replaced:,} request{'s' * (one.replaced > 1)}"
+            said.append(
+                f"In {times} {one.model} could not be asked, and another model was asked in its place."
+            )
         lapses = found.lapses.get(one.model)
         loud = [name for name in (lapses.loud if lapses else ()) if name not in ("refused", "failed")]
         # What a pocket specialist cannot do is part of its world, no setting mends it.

@@ -216,6 +216,7 @@ class Course:
             **self._step(turn.index),
             "answered": _answered(turn),
             "flags": [flag.value for flag in turn.flags],
+            **({"error": turn.reply.error.message} if turn.reply.error else {}),
             "finish_reason": turn.reply.finish_reason,
             "input_tokens": usage.tokens_in,
             "output_tokens": usage.tokens_out,
@@ -258,7 +259,9 @@ class Course:
         if ended is None:
             return self._failed(500, "broke_off", f"The endpoint stopped{where}: ask again.")
         if ended.status is Status.MISSING:
-            message = f"A model of the pool could not be asked{where}: {ended.error}"
+            failed = [one.reply.error.message for one in self.turns if one.reply.error]
+            fault = failed[-1] if failed else ended.error
+            message = f"No model that may be chosen could be asked{where}: {fault}"
             return self._failed(502, "pool_unavailable", message)
         if reason == EndReason.UNREADABLE_PLAN:
             message = f"The planner wrote no workflow that can be read{where}: ask again, or another model."

@@ -26,10 +26,13 @@ from core.episode import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
+    Flag,
     Plan,
     Replied,
     Role,
     Status,
+    Turn,
+    TurnStarted,
 )
 from core.errors import StoreError, TrinityError
 from core.play.drive import drive_arriving
@@ -42,6 +45,7 @@ from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey
 from storage.store import Store
+from ui.endpoint.circuits import Circuits
 from ui.endpoint.conversation import Asked
 from ui.endpoint.ledger import Ceiling, Ledger
 from ui.runs.lease import finish, owner
@@ -109,6 +113,7 @@ class _Permitted(Policy):
     models: tuple[str, ...]
     orders: dict[str, Order]
     lock: threading.Lock
+    circuits: Circuits
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The decisions of the orders' policies about the models and roles that each request may choose."""
@@ -124,7 +129,12 @@ class _Permitted(Policy):
     def _masked(self, request: Decide) -> Decide:
         order = self.orders[request.episode_id]
         episode = order.episode
-        mask = tuple(model not in episode.left_out for model in episode.models) if episode.left_out else ()
+        allowed = request.model_mask or (True,) * len(episode.models)
+        closed = [not self.circuits.is_open(model) for model in episode.models]
+        mask = tuple(one and other for one, other in zip(allowed, closed, strict=True))
+        able = {*order.policy.choices()}
+        if not any(one and model in able for model, one in zip(episode.models, mask, strict=True)):
+            mask = tuple(request.model_mask)  # better a try than nobody
         answered = any(entry.role is Role.WORKER and entry.text for entry in request.transcript.entries)
         left = episode.turn_budget - request.index
         may: Sequence[Role] = ROLE_ORDER
@@ -134,7 +144,7 @@ class _Permitted(Policy):
         elif left == 1 and not answered:
             may = (Role.WORKER,)  # whoever asks gets an answer
         roles = tuple(role in may for role in ROLE_ORDER) if may is not ROLE_ORDER else ()
-        return replace(request, model_mask=mask, role_mask=roles)
+        return replace(request, model_mask=() if all(mask) else mask, role_mask=roles)
 
 
 class Engine:
@@ -150,6 +160,7 @@ class Engine:
             run.id for run in store.runs.list("serve", limit=MOST_RUNS) if run.config.get("pool") != plan.pool
         ]
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
+        self.circuits = Circuits()
         self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd)
         self._orders: dict[str, Order] = {}
         self._unstored: set[str] = set()  # whose reply is not yet stored
@@ -243,13 +254,14 @@ class Engine:
         models = tuple(spec.name for spec in self._pool.specs)
         events = drive_arriving(
             inbox.take,
-            _Permitted("endpoint", models, self._orders, self.deciding),
+            _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),
             self._pool,
             grade_many,
             stop=self._reason,
             terms=self._terms,
             watch=inbox.watch,
             give_up=self._reason,
+            fail_over=True,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
         told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._note)
@@ -302,11 +314,22 @@ class Engine:
                 self._store.endpoint.charge(name, usd)
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
+        if isinstance(event, TurnStarted):
+            self.circuits.asked(event.decision.model)
+        elif isinstance(event, Turn):
+            self._note_reply(event)
         try:
             order.tell(event)
         finally:
             if over:
                 order.tell(None)
+
+    def _note_reply(self, turn: Turn) -> None:
+        """Note whether a model could be asked."""
+        if Flag.FAILED_OVER in turn.flags:
+            self.circuits.failed(turn.decision.model)
+        elif turn.messages and not turn.reply.reused:
+            self.circuits.replied(turn.decision.model)
 
     def _reason(self, episode: Episode) -> EndReason | None:
         """Why an episode shall end now; None when it shall not."""

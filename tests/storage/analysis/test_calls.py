@@ -22,7 +22,8 @@ from core.episode import (
     Verdict,
 )
 from core.finish import EDITED
-from storage.analysis.costs import model_health, pool_means, spending_by, sum_spending
+from storage.analysis.costs import pool_means, spending_by, sum_spending
+from storage.analysis.health import model_health
 from storage.analysis.verdicts import (
     VerdictOutcome,
     by_author,

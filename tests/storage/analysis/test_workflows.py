@@ -15,7 +15,8 @@ from core.episode import EndReason, Episode, Status, Usage
 from core.play.drive import drive_many
 from core.tasks.graders import grade_many
 from core.workflow import PlanFault
-from storage.analysis.costs import model_health, planning, policy_costs, spending_by, sum_spending
+from storage.analysis.costs import planning, policy_costs, spending_by, sum_spending
+from storage.analysis.health import model_health
 from storage.analysis.reply_faults import Share
 from storage.analysis.verdicts import turn_groups
 from storage.analysis.workflows import RoundOutcome, Rounds, WorkflowUse, any_workflow, workflow_use

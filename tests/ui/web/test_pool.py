@@ -10,7 +10,8 @@ from sqlalchemy import text
 from streamlit.testing.v1 import AppTest
 
 from core.pool.pool import tokens_per_s
-from storage.analysis.costs import model_health, planning
+from storage.analysis.costs import planning
+from storage.analysis.health import model_health
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store, open_store
 from tests.builders.sample_store import sample_store

@@ -41,6 +41,7 @@ _SHORT_FLAGS = {
     Flag.UNASKED_TOOL_CALL.value: "unasked tool call",
     Flag.RECORDED.value: "recorded reply",
     Flag.BY_AGREEMENT.value: "verdict by comparison",
+    Flag.FAILED_OVER.value: "another model asked",
 }
 #: Of ends that mean something else for a rule, or where recorded answers are compared, what all have in common.
 _ENDS = {EndReason.ACCEPTED: "accepted", EndReason.BUDGET: "no more turns"}
