@@ -12,6 +12,7 @@ from core.analysis.metrics import ClusteredShare, wilson_interval
 from core.episode import Flag, Role
 from core.errors import TrinityError
 from core.pocket import MODELS
+from core.pool.circuits import FAILURES
 from core.settings import POCKET_POOL
 from storage.analysis.costs import (
     JUDGE,
@@ -147,6 +148,8 @@ def _health_words(found: _Calls) -> str:
             said.append(
                 f"In {times} {one.model} could not be asked, and another model was asked in its place."
             )
+        if one.rests_until:
+            said.append(f"It failed {FAILURES} times in a row, so the endpoint leaves it alone for a minute.")
         lapses = found.lapses.get(one.model)
         loud = [name for name in (lapses.loud if lapses else ()) if name not in ("refused", "failed")]
         # What a pocket specialist cannot do is part of its world, no setting mends it.
@@ -225,6 +228,13 @@ def _health_table(asked: Asked, rows: Sequence[Row[ModelHealth]]) -> Table:
             "As a Verifier: of the answers it judged",
         ),
         Column("cost", "Cost", "usd", lambda row: _cost(_calls(asked, row.side).spent.get(row.of.model))),
+        Column(
+            "rests_until",
+            "Left alone until",
+            "time",
+            lambda row: row.of.rests_until,
+            f"The endpoint asks a model that failed {FAILURES} times in a row only a minute later again",
+        ),
         Column("last", "Last asked", "time", lambda row: row.of.last),
         Column(
             "open", "Episodes", "link", lambda row: row.side.listed(f'any(turn.model == "{row.of.model}")')

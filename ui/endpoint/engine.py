@@ -38,6 +38,7 @@ from core.errors import StoreError, TrinityError
 from core.play.drive import drive_arriving
 from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
+from core.pool.circuits import Circuits
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from core.tasks.graders import grade_many
@@ -45,7 +46,6 @@ from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey
 from storage.store import Store
-from ui.endpoint.circuits import Circuits
 from ui.endpoint.conversation import Asked
 from ui.endpoint.ledger import Ceiling, Ledger
 from ui.runs.lease import finish, owner

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from core.episode import Flag
+from core.pool.circuits import FAILURES, OPEN_S, Circuits
+from storage.analysis.health import model_health
 from storage.files.interchange import import_file
+from storage.filters.episode_filter import EpisodeFilter
 from storage.store import Store
 from tests.builders.interchange import export_runs
 from tests.core.pool.faulty_server import Answer, Request, fail
 from tests.ui.endpoint.server import PRICES, Served, episode_of, served, team
-from ui.endpoint.circuits import FAILURES, OPEN_S, Circuits
 from ui.endpoint.tiers import Endpoint, Tier
 
 TIERS = Endpoint(
@@ -49,6 +51,13 @@ def test_no_request_is_lost_while_one_model_can_be_asked(tmp_path: Path) -> None
             assert (kept.turn_budget, len(kept.turns)) == (3, 4)
         assert asked_of(one, "a") == FAILURES
         assert "failed_over" in one.store.episodes.summary(kept.id).flags
+
+        found = {row.model: row for row in model_health(one.store, EpisodeFilter(forks="with"))}
+        assert (found["a"].replaced, found["b"].replaced) == (FAILURES, 0)
+        rests_until = found["a"].rests_until
+        assert rests_until is not None
+        assert 0 < rests_until - one.store.now() <= OPEN_S
+        assert found["b"].rests_until is None
 
         answer = one.ask()  # its circuit is open: it is not asked at all
         assert [turn["model"] for turn in answer.model_extra["trinity"]["turns"]] == ["b", "c", "b"]
