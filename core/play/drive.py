@@ -35,7 +35,7 @@ from core.episode import (
 )
 from core.errors import BudgetError, NothingAllowed, TaskError, TrinityError
 from core.play.policies import Masks, Policy, innermost
-from core.pool.pool import Flight, Pool, closing, flight_of
+from core.pool.pool import Flight, Hear, Pool, closing, flight_of
 from core.pool.spec import ModelSpec
 
 log = logging.getLogger(__name__)
@@ -108,16 +108,20 @@ def drive_arriving(
     *,
     watch: Callable[[Callable[[], None]], object] = lambda wake: None,
     give_up: Stop | None = None,
+    hear: Hear | None = None,
     **options: Unpack[DriveOptions],
 ) -> Iterator[Event]:
     """`drive_many` for episodes that come while others are played, until no more will come.
 
     `take` gives the next one; None when there is none now, and when told to wait, when none will come any more. `watch`
     is given what it is to call, from any thread, whenever something came. `give_up` is then asked of each episode that
-    waits for a reply: a reason cancels its call and ends it as interrupted."""
+    waits for a reply: a reason cancels its call and ends it as interrupted. `hear`: who is told a reply's text as it
+    comes (`core.pool.pool.Flight.listen`)."""
     specs, flight = {spec.name: spec for spec in pool.specs}, flight_of(pool)
     table = _Table(policy, pool, grade, options, specs, flight)
     watch(flight.wake)
+    if hear is not None:
+        flight.listen(hear)
     next_one: Episode | None = None
     with contextlib.closing(flight):
         while True:

@@ -38,6 +38,10 @@ class Pool(Protocol):
         """Yield pieces of text as they are written, then the whole Reply last."""
 
 
+#: Who is told the pieces of a call's text as they come; None: nobody is.
+Hear = Callable[[Ask], Callable[[str], None] | None]
+
+
 class Flight(ABC):
     """Calls under way, to which more are added as episodes go on: nobody waits for the slowest of a batch."""
 
@@ -62,6 +66,10 @@ class Flight(ABC):
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         """The replies that are there, each with the number of its call; while there is none, `wait` for the next, or
         until woken."""
+
+    def listen(self, hear: Hear) -> None:  # noqa: B027
+        """Have calls that begin from here on streamed where `hear` gives somebody who is told their text, piece by
+        piece and from any thread; where a model cannot be streamed, nobody is told anything."""
 
     def wake(self) -> None:  # noqa: B027
         """From any thread: whoever waits in `ready` shall look around."""
@@ -128,6 +136,7 @@ class BackgroundFlight(Flight):
         self._numbers: dict[Future[Reply], int] = {}
         self._done: SimpleQueue[Future[Reply] | None] = SimpleQueue()  # None: woken
         self._added = 0
+        self._hear: Hear = lambda ask: None
         self.capacity = pool.ahead
 
     @property
@@ -138,7 +147,8 @@ class BackgroundFlight(Flight):
         for ask in asks:  # an unknown model is said before any call
             entry(self._by_name, ask.model)
         for ask in asks:
-            future = self._pool.begin(ask)
+            streams = self._by_name[ask.model].stream
+            future = self._pool.begin(ask, self._hear(ask) if streams else None)
             self._numbers[future] = self._added
             self._added += 1
             future.add_done_callback(self._done.put)
@@ -152,6 +162,9 @@ class BackgroundFlight(Flight):
             wait = False
             if future is not None and (number := self._numbers.pop(future, None)) is not None:
                 yield number, future.result()
+
+    def listen(self, hear: Hear) -> None:
+        self._hear = hear
 
     def wake(self) -> None:
         self._done.put(None)
@@ -239,6 +252,9 @@ class WrappedFlight(Flight):
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         return self._behind.ready(wait=wait)
+
+    def listen(self, hear: Hear) -> None:
+        self._behind.listen(hear)
 
     def wake(self) -> None:
         self._behind.wake()
@@ -330,6 +346,10 @@ class _MixedFlight(Flight):
             patient = wait and not batches and name == hosted[-1]
             for number, reply in self._flights[name].ready(wait=patient):
                 yield self._numbers[name][number], reply
+
+    def listen(self, hear: Hear) -> None:
+        for flight in self._flights.values():
+            flight.listen(hear)
 
     def wake(self) -> None:
         for flight in self._flights.values():

@@ -87,6 +87,7 @@ def _routes(service: Service) -> APIRouter:
         order = await run_in_threadpool(
             service.order, replace(asked, answer_format=wanted), request.state.key, listener.tell
         )
+        order.streams = bool(body.stream)
         course = Course(order, service.endpoint.inspector)
         reply = form(course)
         if body.stream:

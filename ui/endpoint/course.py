@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.episode import (
+    Delta,
     EndReason,
     Episode,
     EpisodeFinished,
@@ -24,6 +25,7 @@ from core.episode import (
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, store_unavailable
 from ui.endpoint.formats import Fitting
+from ui.endpoint.live_text import LiveText
 from ui.endpoint.schema_checks import Undecided
 
 
@@ -38,6 +40,8 @@ class Course:
     ended: Episode | None = None
     out_of_time: bool = False
     fitting: Fitting | None = None
+    live: LiveText | None = None  # of the turn whose text goes out as it comes
+    asked: TurnStarted | None = None  # the turn that is played
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -55,13 +59,19 @@ class Course:
         """Headers that lead to the episode."""
         return {"x-trinity-episode": self.id, **({"x-trinity-url": self.url} if self.url else {})}
 
-    def take(self, event: Event) -> dict[str, Any] | None:
-        """Take in what happened; the progress worth telling of it."""
+    def take(self, event: Event) -> dict[str, Any] | str | None:
+        """Take in what happened; the progress worth telling of it, or a piece of the answer as a text."""
         match event:
             case Plan():
                 self.plans.append(event)
                 return {"type": "plan.written", **_plan(event, self.order.episode.models)}
+            case Delta():
+                if self._is_last(event.index):
+                    assert self.live is not None
+                    return self.live.feed(event.text) or None
+                return {"type": "turn.text", "turn": event.index, "text": event.text}
             case TurnStarted():
+                self.asked = event
                 decision, step = event.decision, self._step(event.index)
                 told = {"turn": event.index, "model": decision.model, "role": decision.role.value}
                 return {"type": "turn.started", **told, **step, **_odds(self.order.episode, decision)}
@@ -71,6 +81,40 @@ class Course:
             case EpisodeFinished():
                 self.ended = event.episode
         return None
+
+    def _is_last(self, index: int) -> bool:
+        """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that
+        has to be checked first is none, and where the text of an earlier turn went out, no second one does."""
+        asked, order = self.asked, self.order
+        if self.live is not None:
+            return asked is not None and asked.messages == self.live.messages and asked.index == index
+        counted = sum(Flag.FAILED_OVER not in turn.flags for turn in self.turns)
+        if (
+            asked is None
+            or asked.index != index
+            or asked.decision.role is not Role.WORKER
+            or counted < order.episode.turn_budget - 1
+            or self.plans
+            or order.asked.answer_format is not None
+            or order.asked.tools.must_call
+        ):
+            return False
+        self.live = LiveText(order.asked.stop, asked.messages)
+        return True
+
+    def rest(self, text: str | None) -> str | None:
+        """What is left to send of the answer's text. ApiError where what was sent turned out to be none of it."""
+        if self.live is None or text is None:
+            return text
+        reply = self.answered_by.reply.text if self.answered_by else ""
+        if (rest := self.live.rest(text, reply)) is None:
+            raise self._failed(
+                502,
+                "answer_changed",
+                f"A model broke off after a part of its text had been sent, and another gave the answer (episode "
+                f"{self.id}): ask again.",
+            )
+        return rest
 
     @property
     def end_reason(self) -> str:

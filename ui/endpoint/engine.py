@@ -21,6 +21,7 @@ from core.episode import (
     Ask,
     Decide,
     Decision,
+    Delta,
     EndReason,
     Episode,
     EpisodeFinished,
@@ -61,7 +62,7 @@ MOST_RUNS = 10_000
 @dataclass(eq=False)
 class Order:
     """A request to be played. `deadline` is on the monotonic clock; `tell` hears each event after it is stored, and at
-    the end None, from the thread that plays."""
+    the end None, from the thread that plays; the pieces of a stream it hears from others, and before."""
 
     episode: Episode
     policy: Policy
@@ -71,6 +72,8 @@ class Order:
     key: ApiKey | None = None
     max_cost_usd: float | None = None
     keep_texts: bool = True
+    streams: bool = False  # it is also told the pieces of each reply as they come
+    turn: int = 0  # that is played
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
@@ -261,6 +264,7 @@ class Engine:
             terms=self._terms,
             watch=inbox.watch,
             give_up=self._reason,
+            hear=self._hear,
             fail_over=True,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
@@ -315,6 +319,7 @@ class Engine:
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         if isinstance(event, TurnStarted):
+            order.turn = event.index
             self.circuits.asked(event.decision.model)
         elif isinstance(event, Turn):
             self._note_reply(event)
@@ -323,6 +328,14 @@ class Engine:
         finally:
             if over:
                 order.tell(None)
+
+    def _hear(self, ask: Ask) -> Callable[[str], None] | None:
+        """Who is told a reply's text as it comes: whoever asked for a stream. It is not stored before it is whole."""
+        order = self._orders.get(ask.episode)
+        if order is None or not order.streams:
+            return None
+        turn = order.turn
+        return lambda piece: order.tell(Delta(ask.episode, turn, piece))
 
     def _note_reply(self, turn: Turn) -> None:
         """Note whether a model could be asked."""

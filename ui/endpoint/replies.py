@@ -55,8 +55,11 @@ class Listener:
             return await self._heard.get()
 
 
-async def play_order(engine: Engine, course: Course, listener: Listener) -> AsyncGenerator[dict[str, Any]]:
-    """Hand the order over and give its progress, until it is over or out of time. Left early, it is cancelled."""
+async def play_order(
+    engine: Engine, course: Course, listener: Listener
+) -> AsyncGenerator[dict[str, Any] | str]:
+    """Hand the order over and give its progress and pieces of its answer, until it is over or out of time. Left early,
+    it is cancelled."""
     order = course.order
     engine.submit(order)
     try:
@@ -144,14 +147,18 @@ class Chat:
         """A chunk that carries progress alone."""
         return self._chunk(trinity=what)
 
+    def piece(self, text: str) -> Iterator[Sent]:
+        """A piece of the answer."""
+        yield self._chunk({"content": text})
+
     def fail(self, error: ApiError) -> Sent:
         """The error in the place of a chunk."""
         return {"data": json.dumps(error.body() | {"trinity": self.course.trace()})}
 
-    def answer(self, text: str | None) -> Iterator[Sent]:
-        """The text in pieces, or the calls; how it ended, and the tokens where they were asked for."""
-        for piece in _pieces(text or ""):
-            yield self._chunk({"content": piece})
+    def answer(self, text: str | None, rest: str | None) -> Iterator[Sent]:
+        """The `rest` of the text in pieces, or the calls; how it ended, and the tokens where they were asked for."""
+        for piece in _pieces(rest or ""):
+            yield from self.piece(piece)
         for number, call in enumerate(self.course.tool_calls):
             yield self._chunk({"tool_calls": [{"index": number, **call}]})
         over = {"type": "finished", **self.course.trace()}
@@ -201,6 +208,7 @@ class ResponseObject:
 
     course: Course
     numbers: Iterator[int] = field(default_factory=count)
+    begun: bool = False  # the item that holds the answer's text
 
     def whole(self) -> dict[str, Any]:
         return self._over(self.course.outcome())
@@ -216,25 +224,37 @@ class ResponseObject:
         over = self._object("failed") | {"error": failed, "trinity": self.course.trace()}
         return self._event("failed", response=over)
 
-    def answer(self, text: str | None) -> Iterator[Sent]:
-        """Of each item that it begins, its pieces, and that it is whole; then the whole response."""
-        for place, item in enumerate(self._items(text)):
-            at = {"output_index": place, "item_id": item["id"]}
-            empty: dict[str, Any] = {"arguments": ""} if text is None else {"content": []}
-            begun = item | {"status": "in_progress"} | empty
-            yield self._event("output_item.added", output_index=place, item=begun)
-            yield from self._text(at, text) if text is not None else self._call(at, item)
-            yield self._event("output_item.done", output_index=place, item=item)
-        over = self._over(text)
-        yield self._event(over["status"], response=over)
+    def piece(self, text: str) -> Iterator[Sent]:
+        """A piece of the answer, after the beginning of the item that holds it."""
+        item = self._message("")
+        part = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+        if not self.begun:
+            self.begun = True
+            begun = item | {"status": "in_progress", "content": []}
+            yield self._event("output_item.added", output_index=0, item=begun)
+            yield self._event("content_part.added", **part, part=_part(""))
+        if text:
+            yield self._event("output_text.delta", **part, delta=text, logprobs=[])
 
-    def _text(self, at: dict[str, Any], text: str) -> Iterator[Sent]:
-        part = {**at, "content_index": 0}
-        yield self._event("content_part.added", **part, part=_part(""))
-        for piece in _pieces(text):
-            yield self._event("output_text.delta", **part, delta=piece, logprobs=[])
-        yield self._event("output_text.done", **part, text=text, logprobs=[])
-        yield self._event("content_part.done", **part, part=_part(text))
+    def answer(self, text: str | None, rest: str | None) -> Iterator[Sent]:
+        """Of each item that it begins, its pieces, and that it is whole; then the whole response."""
+        told = self.course.live.sent if text is None and self.begun and self.course.live else text
+        if told is not None:
+            for piece in _pieces(rest or "") or [""]:
+                yield from self.piece(piece)
+            item = self._message(told)
+            part = {"output_index": 0, "item_id": item["id"], "content_index": 0}
+            yield self._event("output_text.done", **part, text=told, logprobs=[])
+            yield self._event("content_part.done", **part, part=_part(told))
+            yield self._event("output_item.done", output_index=0, item=item)
+        for place, item in enumerate(self._calls(), start=int(told is not None)):
+            at = {"output_index": place, "item_id": item["id"]}
+            begun = item | {"status": "in_progress", "arguments": ""}
+            yield self._event("output_item.added", output_index=place, item=begun)
+            yield from self._call(at, item)
+            yield self._event("output_item.done", output_index=place, item=item)
+        over = self._over(told)
+        yield self._event(over["status"], response=over)
 
     def _call(self, at: dict[str, Any], item: dict[str, Any]) -> Iterator[Sent]:
         arguments = item["arguments"]
@@ -246,11 +266,15 @@ class ResponseObject:
         return {"event": f"response.{kind}", "data": json.dumps(told)}
 
     def _items(self, text: str | None) -> list[dict[str, Any]]:
-        """What a response gives: a message, or the calls that it asks for."""
+        """What a response gives: a message, and the calls that it asks for."""
+        return [*([self._message(text)] if text is not None else []), *self._calls()]
+
+    def _message(self, text: str) -> dict[str, Any]:
+        message = {"id": f"msg_{self.course.id}", "type": "message", "role": "assistant"}
+        return {**message, "status": "completed", "content": [_part(text)]}
+
+    def _calls(self) -> list[dict[str, Any]]:
         name = self.course.id
-        if text is not None:
-            message = {"id": f"msg_{name}", "type": "message", "role": "assistant"}
-            return [{**message, "status": "completed", "content": [_part(text)]}]
         return [
             {
                 "id": f"fc_{name}_{number}",
@@ -314,12 +338,16 @@ async def stream_reply(
     yield form.begin({"type": "started", "episode": course.id, "url": course.url or None})
     async with contextlib.aclosing(play_order(engine, course, listener)) as told:
         async for what in told:
-            if course.order.asked.vendor.progress:
+            if isinstance(what, str):
+                for sent in form.piece(what):
+                    yield sent
+            elif course.order.asked.vendor.progress:
                 yield form.progress(what)
     try:
         text = course.outcome()
+        rest = course.rest(text)
     except ApiError as error:
         yield form.fail(error)
         return
-    for sent in form.answer(text):
+    for sent in form.answer(text, rest):
         yield sent

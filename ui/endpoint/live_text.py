@@ -1,0 +1,61 @@
+"""An answer's text while its model writes it: as much of it as can be sent before the reply is whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.episode import Message
+from core.play.chat import NOTE, without_echo
+
+#: What a reply begins with that may be thinking or a mark of its template, which is no part of the answer.
+_UNSAID = "<[\u25c1\ufeff\u200b\u200c\u200d\u2060"
+_SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
+
+
+@dataclass
+class LiveText:
+    """The text of one reply. What was `sent` is a beginning of the answer, but where a reply is changed afterwards:
+    `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`: what the model was
+    sent, of which it may repeat the notes."""
+
+    stops: Sequence[str] = ()
+    messages: Sequence[Message] = ()
+    raw: str = ""
+    sent: str = ""
+
+    def feed(self, piece: str) -> str:
+        """Take more of the reply; what can be sent now, which may be nothing."""
+        self.raw += piece
+        text = self.raw.lstrip()
+        if text[:1] in _UNSAID:  # also while there is nothing
+            return ""
+        ends = [at for stop in self.stops if (at := text.find(stop)) >= 0]
+        held = max((len(stop) for stop in self.stops), default=1) - 1
+        text = text[: min(ends)] if ends else text[: len(text) - held]
+        if self.has_notes:
+            whole = [*_SENTENCE_END.finditer(text)]
+            text = text[: whole[-1].end()] if whole else ""
+            if without_echo(text, ()) != text.strip():
+                return ""
+        return self._send(text.rstrip())
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether the model was sent notes of coordination."""
+        return any(NOTE in message.content for message in self.messages)
+
+    def rest(self, answer: str, reply: str) -> str | None:
+        """What is left to send of the answer, now that it is known; `reply` is what its model wrote. None where what
+        was sent is no beginning of either."""
+        for whole in (answer, reply.lstrip()):
+            if whole.startswith(self.sent):
+                return whole[len(self.sent) :]
+        return None
+
+    def _send(self, text: str) -> str:
+        if not text.startswith(self.sent):
+            return ""
+        piece, self.sent = text[len(self.sent) :], text if len(text) > len(self.sent) else self.sent
+        return piece
