@@ -68,7 +68,8 @@ def serve(
     A coordinator decides turn by turn who plans, works and checks. Every request is an episode: it appears in the
     app while it runs. The models are `trinity` (few turns with the cheaper half of the pool's models, or the weaker
     half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
-    Where a tier names no policy, the best validated checkpoint that fits the pool decides.
+    Where a tier names no policy, the best validated checkpoint that fits the pool decides, or the best single model
+    answers where no coordinator is ahead of it; which it is, and how good it was, is said at the start.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 
@@ -115,6 +116,7 @@ def serve(
 
 def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -> None:
     """Say which models are offered, by what they are decided and what they may cost."""
+    from core.play.policies import SINGLE
     from core.pool.costs import QUESTION_TOKENS
     from ui.cli.play import show_preparations, tell_encoder, tell_what_is_cut, tell_what_plays
     from ui.presentation.words import dollars
@@ -132,12 +134,14 @@ def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -
         tell_what_is_cut(store, one, specs)
     show_preparations(decompositions(policies))
     for tier in endpoint.tier:
-        most = estimate(specs, 1, tier.turns)
+        policy, turns = service.offer.policy_of(tier), service.offer.turns_of(tier)
+        most = estimate(specs, 1, turns)
         sized = f"a request of {QUESTION_TOKENS:,} tokens"
         cost = f", at most {dollars(most.cost_usd)} for {sized}" if paid_models(specs) else ""
         say(
-            f"Model {tier.name}: {service.offer.policy_of(tier)}, up to {tier.turns} turns, with "
-            f"{service.offer.among_words(tier)}{cost}."
+            f"Model {tier.name}: {policy}, asked once{cost}."
+            if policy.startswith(SINGLE) and turns == 1
+            else f"Model {tier.name}: {policy}, up to {turns} turns, with {service.offer.among_words(tier)}{cost}."
         )
     for words in filter(None, chain.from_iterable(service.offer.reports())):
         say(words)

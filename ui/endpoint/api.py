@@ -148,7 +148,7 @@ def _tier(service: Service, tier: Tier) -> dict[str, Any]:
     offer = service.offer
     return _model(
         tier.name,
-        turns=tier.turns,
+        turns=offer.turns_of(tier),
         models=list(offer.choices(tier)),
         lean=tier.lean,
         policy=offer.policy_of(tier),

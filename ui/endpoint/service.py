@@ -87,7 +87,9 @@ class Service:
         """Who plays. ConfigError for models that answer nothing new, and without a ceiling that is needed."""
         if is_recorded(self.pool_name):
             raise ConfigError(RECORDED_NOT_SERVED)
-        tiers = {one.name: (self.offer.policy_of(one), one.turns) for one in self.endpoint.tier}
+        tiers = {
+            one.name: (self.offer.policy_of(one), self.offer.turns_of(one)) for one in self.endpoint.tier
+        }
         models = tuple(spec.name for spec in self.pool.specs)
         ceiling = self.endpoint.max_cost_usd if self.max_cost_usd is None else self.max_cost_usd
         check_ceiling(self.pool.specs, ceiling)
@@ -172,7 +174,7 @@ class Service:
                 "too_many_requests",
                 headers={"retry-after": "1"},
             )
-        turns = _turns(asked, limits, tier, policy)
+        turns = _turns(asked, limits, self.offer.turns_of(tier), policy)
         return Order(
             episode=self._episode(question, conversation_of(*told), policy, turns, asked, left_out),
             policy=policy,
@@ -246,11 +248,11 @@ class Service:
         return found
 
 
-def _turns(asked: Asked, limits: Limits, tier: Tier, policy: Policy) -> int:
+def _turns(asked: Asked, limits: Limits, usual: int, policy: Policy) -> int:
     """The turn budget of a request. Workflows are whole or nothing: theirs is at least what the longest one needs."""
     needed = max(1, MOST_STEPS * policy.rounds)
     least = LEAST_TURNS if asked.tools.must_call else 1
-    turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, tier))
+    turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, usual))
     return turns if limits.max_turns is None else min(turns, limits.max_turns)
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from core.errors import ConfigError
 from core.fields import Setting, Turns, build_settings, settings_of, validate_settings
-from core.play.policies import Policy
+from core.play.policies import SINGLE, Policy
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text
@@ -34,10 +34,14 @@ from ui.presentation.words import share_words
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+#: The policy of a tier that plays what is known to be best.
+BEST = "best"
 #: How a pin begins: `trinity@CHECKPOINT`.
 PIN = "trinity@"
 #: Effort -> turns, where a request names one.
 EFFORTS = {"none": 1, "minimal": 1, "low": 2, "medium": 4, "high": 6, "xhigh": 8, "max": 12}
+#: What to do where nothing is known of a pool.
+TUNE = "trinity tune finds out what its models are worth, alone and together."
 #: Tokens of a usual call, sent and written, by which models are compared.
 USUAL_CALL = (1000, 300)
 #: The file of tiers in the data folder.
@@ -62,10 +66,11 @@ class Tier:
 
     name: Annotated[str, Setting()]
     """What clients ask for."""
-    policy: Annotated[str, Setting()] = ""
+    policy: Annotated[str, Setting()] = BEST
     """Who decides: a checkpoint's id or folder, or a name such as single:MODEL, round-robin, random or
-    conductor:PLANNER, whose workflows take the turns that they need. Empty: the best validated checkpoint that fits
-    the pool, the newest where none is validated."""
+    conductor:PLANNER, whose workflows take the turns that they need. best: the best validated checkpoint that fits the
+    pool, or the best single model, asked once, where that solved as many of the same tasks; without a validated
+    checkpoint the newest one, and without any the strongest model."""
     models: Annotated[tuple[str, ...], Setting()] = ()
     """Those of the pool that it may choose. Empty: all."""
     lean: Annotated[bool, Setting()] = False
@@ -184,24 +189,49 @@ class Offer:
         )
 
     def policy_of(self, tier: Tier) -> str:
-        """The name of the policy that decides in a tier; ConfigError where it names none and none fits."""
-        if tier.policy:
-            return tier.policy
-        found = best_or_newest(self._fitting(), self._validated())
-        if found is None:
-            raise ConfigError(
-                "No checkpoint in the store chooses among the models of this pool: evolve one with trinity evolve, "
-                f"or name a policy, such as single:MODEL, in {FILE}."
+        """The name of the policy that decides in a tier."""
+        return self._best(tier).policy if tier.policy in (BEST, "") else tier.policy
+
+    def turns_of(self, tier: Tier) -> int:
+        """The turn budget of a tier where a request names none: the best single model is asked once."""
+        return self._best(tier).turns if tier.policy in (BEST, "") else tier.turns
+
+    def _best(self, tier: Tier) -> _Best:
+        """What is known to be best in a tier."""
+        results = self._validated()
+        checkpoint = best_or_newest(self._fitting(), results)
+        if checkpoint is None:
+            among = self._in_tier(tier, [*self.by_name])
+            model = max(among, key=self._strength)
+            why = (
+                "No coordinator was evolved for this pool, and nothing says that one of its models is better"
             )
-        return found
+            if len(among) > 1 and self._strength(model) > min(map(self._strength, among)):
+                how = "by its strength in pool.toml" if self.by_name[model].strength else "by its price"
+                why = f"No coordinator was evolved for this pool, so the strongest model answers, {how}"
+            return _Best(f"{SINGLE}{model}", 1, f"{why}: {TUNE}")
+        known = next((one for one in results if one.id == checkpoint), None)
+        if known is not None and known.single is not None:
+            model = known.single[0].split(" ", 1)[0]
+            ahead = known.result.accuracy > known.single[1].accuracy
+            if not ahead and model in self._in_tier(tier, [*self.by_name]):
+                why = f"{model} alone answers, as no coordinator that was evolved here is ahead of it: checkpoint"
+                return _Best(f"{SINGLE}{model}", 1, f"{why} {checkpoint}, {result_words(known)}.")
+        return _Best(checkpoint, tier.turns)
+
+    def _strength(self, model: str) -> tuple[int, float]:
+        """By which models are put in order where nothing was measured."""
+        spec = self.by_name[model]
+        return spec.strength or 0, call_usd(spec, *USUAL_CALL) or 0.0
 
     def reports(self) -> list[tuple[str, str]]:
-        """What is known of each checkpoint that decides, and what to do where a single model is known to be better."""
+        """What is known of who decides, and what to do where a single model is known to be better."""
         first: dict[str, str] = {}  # who decides, and in which tier first
         for tier in self.endpoint.tier:
             first.setdefault(self.policy_of(tier), tier.name)
         results = {one.id: one for one in self._validated()}
-        found = []
+        chosen = [self._best(tier) for tier in self.endpoint.tier if tier.policy in (BEST, "")]
+        found = [(why, "") for why in dict.fromkeys(one.why for one in chosen if one.why)]
         for policy, tier_name in first.items():
             if not self.store.checkpoints.has(policy):
                 continue
@@ -302,6 +332,15 @@ class Offer:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """What a tier plays that plays the best: a policy, its turn budget, and why it is no checkpoint."""
+
+    policy: str
+    turns: int
+    why: str = ""
+
+
 def result_words(known: ValidatedCheckpoint) -> str:
     """What is known of a validated checkpoint, in plain sentences."""
     turns = "" if known.turns is None else f", with all its models and up to {known.turns} turns"
@@ -319,10 +358,10 @@ def names_of(spec: ModelSpec) -> tuple[str, ...]:
     return tuple(name for name in (spec.name, provider, host or spec.provider) if name)
 
 
-def turns_for(effort: str | None, tier: Tier) -> int:
-    """The turn budget of an effort, the tier's own where none is named; ApiError for an unknown one."""
+def turns_for(effort: str | None, usual: int) -> int:
+    """The turn budget of an effort, the `usual` one where none is named; ApiError for an unknown one."""
     if effort is None:
-        return tier.turns
+        return usual
     if effort not in EFFORTS:
         raise bad_request(
             f"reasoning effort '{effort[:40]}' is not known: use one of {', '.join(EFFORTS)}.",

@@ -52,7 +52,6 @@ def test_keys_are_made_listed_and_revoked(
         (["--host", "0.0.0.0"], None, "trinity keys add"),
         (["--config", "none.toml"], None, "There is no file"),
         (["--max-cost", "-1"], None, "max_cost_usd cannot be -1.0: give a number of at least 0"),
-        ([], None, "No checkpoint in the store"),
         ([], 'name = "t"\nturns = 0', "tier 1: turns cannot be 0: give a number of at least 1"),
         ([], 'name = "t"\nsurprise = 1', "tier 1 has a key 'surprise', which there is not: use name,"),
         ([], "turns = 3", "tier 1 has no name"),

@@ -4,6 +4,7 @@ decides where a tier names nobody: the best validated checkpoint, told beside th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.builders.stores import begin_run, kept_generation, new_store
 from tests.ui.endpoint.server import CHAT, Serve, Served, asking, raw
 from ui.endpoint import tiers
 from ui.endpoint.errors import ApiError
-from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, Endpoint, Offer, Tier, result_words
+from ui.endpoint.tiers import BEST, EXAMPLE, EXAMPLE_ANSWER, Endpoint, Offer, Tier, result_words
 
 PRICES = {"a": 2.0, "b": 0.5, "c": 8.0, "d": 1.0}
 
@@ -225,7 +226,7 @@ def test_without_any_validation_the_newest_plays(store: Store, found: Offer) -> 
 
 
 def test_what_is_known_of_who_serves_is_said_with_what_to_do(store: Store, found: Offer) -> None:
-    def said(policy: str = "") -> tuple[str, str]:
+    def said(policy: str = BEST) -> tuple[str, str]:
         endpoint = Endpoint(tier=(Tier(name="t", policy=policy),))
         reports = Offer(endpoint, found.specs, store).reports()
         return reports[0] if reports else ("", "")
@@ -236,13 +237,51 @@ def test_what_is_known_of_who_serves_is_said_with_what_to_do(store: Store, found
     assert said(ids[0]) == (f"Checkpoint {ids[0]} was never validated.", "")
     evolve(store, "r2", {1: 0.3}, generations=2)
     assert said()[1] == ""
-    evolve(store, "r3", {1: 0.4}, single=0.5)
-    words, advice = said()
+    ids = evolve(store, "r3", {1: 0.4}, single=0.5)
+    words, advice = said(ids[1])
     assert "solved 40.0 % (31 to 50) of 100 validation tasks" in words
     assert "the best single model, b T W, 50.0 %" in words
     assert advice.startswith("Beware: it is behind the best single model.")
     assert 'policy = "single:b" for tier t' in advice
     assert said("single:a") == ("", "")
+
+
+def test_the_best_single_model_answers_where_no_coordinator_is_ahead_of_it(
+    store: Store, found: Offer
+) -> None:
+    lean, ultra = found.endpoint.tier
+    ids = evolve(store, "r1", {1: 0.5}, single=0.5)
+    assert (found.policy_of(ultra), found.turns_of(ultra)) == ("single:b", 1)
+    [(words, advice)] = found.reports()
+    assert words.startswith(
+        f"b alone answers, as no coordinator that was evolved here is ahead of it: checkpoint {ids[1]}"
+    )
+    assert "the best single model, b T W, 50.0 % (40 to 60)" in words
+    assert not advice
+    inside = replace(lean, models=("a",))  # where it may not be chosen, the coordinator decides
+    assert found.policy_of(inside) == ids[1]
+    ahead = evolve(store, "r2", {1: 0.7}, single=0.5)
+    found = Offer(found.endpoint, found.specs, store)
+    assert (found.policy_of(ultra), found.turns_of(ultra)) == (ahead[1], 8)
+
+
+def test_without_any_coordinator_the_strongest_model_answers(store: Store) -> None:
+    def plays(one: Offer) -> tuple[str, int]:
+        ultra = one.endpoint.tier[-1]
+        return one.policy_of(ultra), one.turns_of(ultra)
+
+    by_strength = pool(store, dict.fromkeys("abc", 1.0), {"a": 1, "b": 3, "c": 2})
+    assert plays(by_strength) == ("single:b", 1)
+    assert (
+        "the strongest model answers, by its strength in pool.toml: trinity tune"
+        in by_strength.reports()[0][0]
+    )
+    by_price = pool(store, {"a": 1.0, "b": 2.0, "c": 0.5})
+    assert plays(by_price) == ("single:b", 1)
+    assert "by its price" in by_price.reports()[0][0]
+    unknown = pool(store, dict.fromkeys("abc"))
+    assert plays(unknown) == ("single:a", 1)
+    assert "nothing says that one of its models is better" in unknown.reports()[0][0]
 
 
 def test_the_example_stands_where_it_is_shown() -> None:

@@ -360,7 +360,7 @@ def _tiers(store: Store, endpoint: Endpoint) -> None:
         except TrinityError as error:
             policy, among, faults = one_line(str(error), 200), "", faults + 1
         ceiling = "none" if tier.max_cost_usd is None else dollars(tier.max_cost_usd)
-        rows.append((tier.name, policy, tier.turns, among, f"{tier.deadline_s:g} s", ceiling))
+        rows.append((tier.name, policy, offer.turns_of(tier), among, f"{tier.deadline_s:g} s", ceiling))
     columns: dict[str, Any] = {
         "name": "Model",
         "policy": text_column("Who decides"),
