@@ -57,6 +57,7 @@ class Commands(TyperGroup):
         "train": Listed(
             "Train a Conductor: a language model that writes whole workflows (GRPO).", "ui.cli.learning:train"
         ),
+        "tune": Listed("Find out what is worth serving: single models, a cascade, an evolved coordinator."),
         "reproduce": Listed("Reproduce the paper's tables: evolve, play, print."),
         "checkpoints": Listed("List, export and import checkpoints.", "ui.cli.checkpoints:app"),
         "episodes": Listed("List, read and delete recorded episodes.", "ui.cli.episodes:app"),

@@ -103,7 +103,7 @@ def evolve(
 
     [dim]$[/] trinity evolve --config mine.toml --seed 1
     """
-    learn(EvolutionPlan, given, preset, how, _play_evolution, _report_evolution, as_json)
+    learn(EvolutionPlan, given, preset, how, play_evolution, _report_evolution, as_json)
 
 
 evolve.__doc__ = f"""{evolve.__doc__}
@@ -112,7 +112,7 @@ evolve.__doc__ = f"""{evolve.__doc__}
 {"".join(f"    - {one}{chr(10)}" for one in DEPARTURES)}"""
 
 
-def _play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
+def play_evolution(store: Store, plan: EvolutionPlan, known: str | None, chosen: Given, pilot: bool) -> str:
     """Begin the evolution, or go on with the `known` run; the run's id once it is over."""
     from core.learning import Playing
 
