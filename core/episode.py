@@ -87,6 +87,7 @@ class Flag(StrEnum):
     FAILED_OVER = (
         "failed_over"  # its model could not be asked: it is masked from here on, and the turn does not count
     )
+    REPAIRED = "repaired"  # the answer, written again in the form that was asked for; the turn does not count
     REUSED = "reused"  # the reply was there already: nobody was asked, and nothing was paid
     RECORDED = "recorded"  # the reply is a row of an outcome table: the model had given it before, to the bare question
     BY_AGREEMENT = "by_agreement"  # the verdict was made by comparing two recorded answers: no model wrote it
@@ -242,7 +243,7 @@ class Decision:
     prompt_tokens: int = 0
     prompt_overflow: bool = False
     recipe: str = ""
-    origin: Literal["policy", "override", "suggested_role"] = "policy"
+    origin: Literal["policy", "override", "suggested_role", "repair"] = "policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,6 +445,7 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
+    answer_format: str = ""  # JSON of the form that the answer shall have, as OpenAI's `response_format`
     may_call: bool = True  # False: they only explain the calls that the messages hold
     judged: str | None = field(default=None, compare=False)  # the answer that a Verifier judges
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
@@ -474,10 +476,13 @@ class AskSteps:
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """Is this answer right? Answered with a bool, or with why nobody can tell."""
+    """Is this answer right? Answered with a bool, or with why nobody can tell. `form_of`: whether it has the form that
+    whoever waits for this episode asked for, answered with True, or with what is wrong with it; empty: whether it is
+    right."""
 
     task: Task
     answer: str
+    form_of: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,13 +35,17 @@ _VERDICT = (
     "Your very last line must be exactly one of these two, and must stand nowhere else:\n"
     "VERDICT-{tag}: ACCEPT\nVERDICT-{tag}: REVISE"
 )
+_REPAIR = (
+    "The latest reply to the person has not the form that was asked for. Write it again: the JSON object alone, and "
+    "nothing around it. What is wrong with it:"
+)
 _DUTY = {Role.THINKER: _PLAN, Role.WORKER: _REPLY, Role.VERIFIER: _REVIEW}
 #: Stands in a note where earlier turns were left out.
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
 _SENTENCES = [
     NOTE,
-    *(one for duty in _DUTY.values() for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 40),
+    *(one for duty in (*_DUTY.values(), _REPAIR) for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 40),
 ]
 
 
@@ -51,15 +55,17 @@ def chat_messages(
     entries: Sequence[TranscriptEntry],
     tag: Callable[[str], str],
     fits: Callable[[Sequence[Message]], bool],
+    fault: str = "",
 ) -> tuple[Message, ...]:
     """The messages that put a model into a role: the conversation, what was written since, and the role's duty. `tag`
-    makes the tag of a verdict from all that stands before it. Of the turns, only the latest plan and the latest reply
-    with what stands behind it are kept where the messages would not fit; empty where even these do not."""
+    makes the tag of a verdict from all that stands before it; `fault` is what is wrong with the form of the latest
+    reply, which is to be written again. Of the turns, only the latest plan and the latest reply with what stands behind
+    it are kept where the messages would not fit; empty where even these do not."""
     needed = _needed(entries)
     for first_left_out in range(len(entries) + 1):
         kept = [one for place, one in enumerate(entries) if place >= first_left_out or place in needed]
         left_out = len(entries) - len(kept)
-        messages = _composed(role, conversation, kept, left_out, tag)
+        messages = _composed(role, conversation, kept, left_out, tag, fault)
         if fits(messages):
             return messages
     return ()
@@ -81,6 +87,7 @@ def _composed(
     entries: Sequence[TranscriptEntry],
     left_out: int,
     tag: Callable[[str], str],
+    fault: str,
 ) -> tuple[Message, ...]:
     if not entries and role is Role.WORKER:
         return conversation
@@ -92,7 +99,8 @@ def _composed(
         if len(messages) > len(conversation) or messages[-1].role == "assistant":
             _add_note(messages, _DUTY[entry.role])
         messages.append(Message("assistant", text))
-    duty = f"{SHORTENED} {left_out}. {_DUTY[role]}" if left_out else _DUTY[role]
+    duty = f"{_REPAIR} {fault}" if fault else _DUTY[role]
+    duty = f"{SHORTENED} {left_out}. {duty}" if left_out else duty
     if role is Role.VERIFIER:
         duty += f" {_VERDICT.format(tag=tag(''.join(part for one in messages for part in one.parts)))}"
     _add_note(messages, duty)

@@ -330,8 +330,8 @@ class _Table:
         masks = Masks(
             model_mask=self.options.get("model_mask", ()), role_mask=self.options.get("role_mask", ())
         )
-        if self.options.get("fail_over"):
-            masks["fail_over"] = True
+        if self.options.get("served"):
+            masks["served"] = True
         return (yield from own.conduct(seat.episode, self.specs, **masks))
 
     def go_on(self) -> Iterator[Event]:

@@ -31,12 +31,12 @@ PLAN_WORK_CHECK: Cycle = (Role.THINKER, Role.WORKER, Role.VERIFIER)
 
 
 class Masks(TypedDict, total=False):
-    """Which slots of `Episode.models` and of ROLE_ORDER may be chosen (True); empty allows all. `fail_over`: a model
-    that cannot be asked is masked from then on, and the decision is taken again."""
+    """Which slots of `Episode.models` and of ROLE_ORDER may be chosen (True); empty allows all. `served`: somebody
+    waits for the answer, see `core.play.session.play`."""
 
     model_mask: Sequence[bool]
     role_mask: Sequence[bool]
-    fail_over: bool
+    served: bool
 
 
 class Policy(ABC):

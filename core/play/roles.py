@@ -29,7 +29,8 @@ from core.pool.spec import Dialect
 @dataclass(frozen=True, slots=True)
 class Situation:
     """What a role's prompt may contain. `suggestion` and `answer` are the latest of the episode;
-    `response` is the latest Worker reply whole and `thoughts` are all of them (released protocol only)."""
+    `response` is the latest Worker reply whole and `thoughts` are all of them (released protocol only).
+    `fault`: what is wrong with the form of the answer, which is to be written again."""
 
     task: Task
     protocol: Protocol = Protocol.PAPER
@@ -38,6 +39,7 @@ class Situation:
     answer: str | None = None
     response: str | None = None
     thoughts: tuple[str, ...] = ()
+    fault: str = ""
 
 
 def dialect_and_tag(messages: Sequence[Message], task: Task | None = None) -> tuple[Dialect, str]:
@@ -77,6 +79,7 @@ def messages_for(
             situation.entries,
             lambda above: tag_of(key, above),
             lambda messages: room is None or prompt_tokens(messages) <= room,
+            situation.fault,
         )
     return _full(role, situation, key, room)
 

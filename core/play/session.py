@@ -58,15 +58,17 @@ def play(
     *,
     model_mask: Sequence[bool] = (),
     role_mask: Sequence[bool] = (),
-    fail_over: bool = False,
+    served: bool = False,
 ) -> Play:
     """Play an episode to its end and return it. Recorded turns are taken as they are and played on from.
 
     Masks are True where a slot of `episode.models` or of ROLE_ORDER may be chosen; empty allows all. Models that the
     episode leaves out, and roles that none of the others can play, are masked besides. An infrastructure
-    failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. With `fail_over`
-    the turn of a model that could not be asked is kept, counts for no turn of the budget, and the others play on; where
-    none is left the episode is missing. Raises ConfigError for an episode that cannot be played."""
+    failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Where somebody
+    waits for the answer (`served`), the turn of a model that could not be asked is kept, counts for no turn of the
+    budget, and the others play on; where none is left the episode is missing. An answer that has not the form that was
+    asked for is then written again, once, by the same model. Raises ConfigError for an episode that cannot be
+    played."""
     _check(episode, specs, model_mask, role_mask)
     model_mask, role_mask = masks_of(episode, specs, model_mask, role_mask)
     _check(episode, specs, model_mask, role_mask)
@@ -79,10 +81,19 @@ def play(
             return state.missing(correct)
         state.grades[answer] = bool(correct)
         state.turns[-1] = replace(state.turns[-1], correct_after=bool(correct))
-    while (end := state.ending()) is None:
-        choice = yield state.decide()
-        assert isinstance(choice, Decision)
-        decision = state.heed_suggested_role(choice)
+    end, fault = state.ending(), ""
+    while end is None or not fault:
+        if end is None:
+            choice = yield state.decide()
+            assert isinstance(choice, Decision)
+            decision = state.heed_suggested_role(choice)
+        elif served and state.can_repair(end, specs):
+            form = yield Grade(episode.task, state.situation.answer or "", episode.id)
+            if not isinstance(form, Failure):
+                break
+            decision, fault = state.repair(), form.message
+        else:
+            break
         index, spec = len(state.turns), specs[decision.model]
         # What a Verifier would judge: the authors' code any Worker reply, the paper an answer.
         judged = state.situation.response if state.released else state.situation.answer
@@ -90,7 +101,8 @@ def play(
         messages: tuple[Message, ...] = ()
         if not nothing_to_judge:  # nothing either where its window cannot hold it
             room, dialect = spec.prompt_tokens, spec.dialect
-            messages = roles.messages_for(dialect, decision.role, state.situation, key=state.key, room=room)
+            situation = replace(state.situation, fault=fault)
+            messages = roles.messages_for(dialect, decision.role, situation, key=state.key, room=room)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
         if messages:
@@ -99,7 +111,7 @@ def play(
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
         failed = reply.error is not None and reply.error.kind == "infrastructure"
-        if failed and not fail_over:
+        if failed and not served:
             assert reply.error is not None
             if reply.usage.charged_usd:  # of tries that came to nothing: it is stored, but not used again
                 yield Replied(episode.id, index, reply)
@@ -116,6 +128,8 @@ def play(
         if failed and not any(state.model_mask):  # nobody is left
             assert reply.error is not None
             return state.missing(reply.error)
+        end = end or state.ending()
+    assert end is not None
     over = state.ended(Status.FINISHED, end)
     right = over.answer is not None and state.grades.get(over.answer, False)
     return replace(over, correct=right if can_grade else None)
@@ -210,7 +224,7 @@ class _EpisodeState:
     grades: dict[str, bool] = field(default_factory=dict)
     judgements: list[Judgement] = field(init=False)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
-    failed: int = 0  # turns whose model could not be asked, and which do not count
+    uncounted: int = 0  # turns that are none of the budget's
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.protocol)
@@ -222,7 +236,7 @@ class _EpisodeState:
     @property
     def counted(self) -> int:
         """How many turns of the budget were played."""
-        return len(self.turns) - self.failed
+        return len(self.turns) - self.uncounted
 
     @property
     def key(self) -> str:
@@ -231,8 +245,8 @@ class _EpisodeState:
 
     def add(self, turn: Turn) -> None:
         role, model = turn.decision.role, turn.decision.model
+        self.uncounted += Flag.FAILED_OVER in turn.flags or Flag.REPAIRED in turn.flags
         if Flag.FAILED_OVER in turn.flags:
-            self.failed += 1
             self.model_mask = tuple(
                 name != model and (not self.model_mask or self.model_mask[slot])
                 for slot, name in enumerate(self.episode.models)
@@ -265,6 +279,21 @@ class _EpisodeState:
         if self.turns and self.released and Flag.NOTHING_TO_JUDGE in self.turns[-1].flags:
             return EndReason.VERIFIER_FIRST
         return EndReason.BUDGET if self.counted >= self.episode.turn_budget else None
+
+    def can_repair(self, end: EndReason, specs: Mapping[str, ModelSpec]) -> bool:
+        """Whether an answer is there that its model can write again: of a conversation that is over, and not yet."""
+        spec = specs.get(self.answered_by) if self.situation.answer is not None else None
+        over = end in (EndReason.ACCEPTED, EndReason.BUDGET) and bool(self.episode.task.conversation)
+        return (
+            spec is not None
+            and spec.dialect == "general"
+            and over
+            and Flag.REPAIRED not in self.turns[-1].flags
+        )
+
+    def repair(self) -> Decision:
+        """Whose answer it is writes it again."""
+        return Decision(self.answered_by, Role.WORKER, sampled=False, origin="repair")
 
     def decide(self) -> Decide:
         episode = self.episode
@@ -333,6 +362,7 @@ class _EpisodeState:
         unasked = reply.error is not None and reply.error.kind == "infrastructure"
         marks = {
             Flag.FAILED_OVER: unasked,
+            Flag.REPAIRED: decision.origin == "repair",
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
             Flag.PROMPT_SHORTENED: roles.is_shortened(messages),
             Flag.SELF_VERIFIED: is_judge and decision.model == self.answered_by,

@@ -46,6 +46,7 @@ def call_key(spec: ModelSpec, ask: Ask) -> bytes:
         *((ask.seed, ask.sample) if has_chance else ()),
         *([ask.tools] if ask.tools else []),
         *(["must call"] if ask.must_call else []),
+        *([ask.answer_format] if ask.answer_format else []),
         *([] if ask.may_call else ["may not call"]),
         *([f"top_p {ask.top_p}"] if ask.top_p is not None else []),
         # A recorded model has one prompt for all roles.

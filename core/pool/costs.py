@@ -176,11 +176,11 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
 
 
 def bound_usd(spec: ModelSpec, ask: Ask) -> float:
-    """The most that a try of this call can cost in USD, the tools that are described in it included: a token is at
-    least one byte of text."""
+    """The most that a try of this call can cost in USD, the tools and the form that are described in it included: a
+    token is at least one byte of text."""
     tokens_in = sum(len(message.text.encode()) + 16 for message in ask.messages)
     most = call_usd(_with_prices(spec), tokens_in, spec.max_tokens) or 0.0
-    return most + len(ask.tools.encode()) * (spec.price_in or 0.0) / 1e6
+    return most + len((ask.tools + ask.answer_format).encode()) * (spec.price_in or 0.0) / 1e6
 
 
 def counted_usd(spec: ModelSpec, ask: Ask, counts: Counts) -> float:

@@ -143,6 +143,8 @@ class ModelSpec:
     send_seed: bool = False
     #: False: the model knows none, and what stands in one is put before the user's words.
     system_role: bool = True
+    #: What its server takes as `response_format`: "" nothing, json_object, or json_schema too.
+    response_format: Literal["", "json_object", "json_schema"] = ""
     stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
     #: Ask for usage in a stream; a server that refuses the request is not asked again.
     stream_usage: bool = True

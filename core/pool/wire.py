@@ -62,6 +62,10 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
         tools = json.loads(ask.tools)
         choice = _demand(tools) if ask.must_call else "auto" if ask.may_call else "none"
         body |= {"tools": tools, "tool_choice": choice}
+    if ask.answer_format and spec.response_format:
+        wanted = json.loads(ask.answer_format)
+        whole = spec.response_format == "json_schema" or wanted["type"] == "json_object"
+        body["response_format"] = wanted if whole else {"type": "json_object"}
     if spec.send_temperature:
         body["temperature"] = ask.temperature if ask.temperature is not None else spec.temperature
         if ask.top_p is not None:

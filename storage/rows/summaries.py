@@ -89,6 +89,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "recorded",
     "by_agreement",  # a verdict was made by comparing two recorded answers
     "failed_over",  # a model could not be asked, and others played on
+    "repaired",  # an answer was written again, in the form that was asked for
 )
 
 

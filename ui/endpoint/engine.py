@@ -27,7 +27,10 @@ from core.episode import (
     EpisodeFinished,
     EpisodeStarted,
     Event,
+    Failure,
     Flag,
+    Grade,
+    PendingVerdict,
     Plan,
     Replied,
     Role,
@@ -42,13 +45,14 @@ from core.play.private import without_texts
 from core.pool.circuits import Circuits
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
-from core.tasks.graders import grade_many
 from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey
 from storage.store import Store
 from ui.endpoint.conversation import Asked
+from ui.endpoint.formats import form_fault
 from ui.endpoint.ledger import Ceiling, Ledger
+from ui.endpoint.schema_checks import CHECKING
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
@@ -259,13 +263,13 @@ class Engine:
             inbox.take,
             _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),
             self._pool,
-            grade_many,
+            self._grade,
             stop=self._reason,
             terms=self._terms,
             watch=inbox.watch,
             give_up=self._reason,
             hear=self._hear,
-            fail_over=True,
+            served=True,
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
         told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._note)
@@ -276,6 +280,15 @@ class Engine:
                 raise
             except Exception:
                 self._fell_silent(_episode_of(event))
+
+    def _grade(self, grades: Sequence[Grade]) -> list[bool | Failure | PendingVerdict]:
+        """Whether answers have the form that was asked for: where that has to be checked, elsewhere. Nobody knows
+        which are right."""
+        return [self._form(grade) if grade.form_of else False for grade in grades]
+
+    def _form(self, grade: Grade) -> bool | PendingVerdict:
+        wanted = self._orders[grade.form_of].asked.answer_format
+        return True if wanted is None else CHECKING.submit(form_fault, wanted, grade.answer)
 
     def _kept(self, event: Event) -> Event | None:
         """The event as the store may know it."""
@@ -360,6 +373,8 @@ class Engine:
             own = next(spec.max_tokens for spec in self._pool.specs if spec.name == ask.model)
             tokens = ask.max_tokens if asked.max_tokens is None else min(own, asked.max_tokens)
             ask = replace(ask, max_tokens=tokens, tools=asked.tools.tools, must_call=asked.tools.must_call)
+            if asked.answer_format is not None:
+                ask = replace(ask, answer_format=asked.answer_format.sent)
         elif any(
             "tool_calls" in one.beside for one in ask.messages
         ):  # some servers want to know the tools again

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from core.episode import Failure
 from core.pool.wire import Malformed, strict_json
 from ui.endpoint.errors import ApiError, bad_request
 from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
@@ -20,6 +21,8 @@ from ui.endpoint.wire import AnyFormat, FlatJsonSchemaFormat, JsonSchemaFormat, 
 DEEPEST = 100
 #: So long an answer is checked at most, in characters.
 LONGEST_ANSWER = 1_000_000
+#: So much is told of what is wrong with an answer, in characters.
+LONGEST_FAULT = 500
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 
 
@@ -71,6 +74,18 @@ class AnswerFormat:
     """JSON objects that fit `schema`; an empty one allows all."""
 
     schema: dict[str, Any]
+    name: str = "answer"
+    strict: bool | None = None
+
+    @property
+    def sent(self) -> str:
+        """The format as a server is asked for it, as JSON."""
+        if not self.schema:
+            return json.dumps({"type": "json_object"})
+        strict = {} if self.strict is None else {"strict": self.strict}
+        return json.dumps(
+            {"type": "json_schema", "json_schema": {"name": self.name, "schema": self.schema, **strict}}
+        )
 
     def read(self, answer: str) -> Fitting:
         """The JSON text of an answer that fits, without a fence around it. It may take a second or two; Undecided
@@ -82,11 +97,38 @@ class AnswerFormat:
         try:
             value = read_body(text.encode("utf-8", "replace"))
         except Malformed as error:
-            return Fitting(None, f"it {error}")
+            if not (found := only_object(text)):
+                return Fitting(None, f"it {error}")
+            try:
+                value, text = read_body(found.encode("utf-8", "replace")), found
+            except Malformed as worse:
+                return Fitting(None, f"it {worse}")
         if not self.schema:
             return Fitting(text) if isinstance(value, dict) else Fitting(None, "it is no JSON object")
         fault = CHECKS.fault(json.dumps(self.schema), json.dumps(value))
         return Fitting(text) if fault is None else Fitting(None, fault)
+
+
+def only_object(text: str) -> str:
+    """The text of the only JSON object among other words; empty where there is none, or more than one."""
+    decoder, found, at = json.JSONDecoder(), list[str](), text.find("{")
+    while at >= 0 and len(found) < 2:
+        try:
+            _, end = decoder.raw_decode(text, at)
+            found.append(text[at:end])
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+    return found[0] if len(found) == 1 else ""
+
+
+def form_fault(wanted: AnswerFormat, answer: str) -> bool | Failure:
+    """True for an answer that has the form, or nobody can tell in time; else what is wrong with it."""
+    try:
+        fitting = wanted.read(answer)
+    except Undecided:
+        return True
+    return True if fitting.text is not None else Failure("model", fitting.fault[:LONGEST_FAULT])
 
 
 def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
@@ -96,9 +138,11 @@ def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
         case PlainFormat(type="json_object"):
             return AnswerFormat({})
         case JsonSchemaFormat():
-            return AnswerFormat(_compiled(asked.json_schema.schema_, f"{param}.json_schema.schema"))
+            own = asked.json_schema
+            schema = _compiled(own.schema_, f"{param}.json_schema.schema")
+            return AnswerFormat(schema, own.name, own.strict)
         case FlatJsonSchemaFormat():
-            return AnswerFormat(_compiled(asked.schema_, f"{param}.schema"))
+            return AnswerFormat(_compiled(asked.schema_, f"{param}.schema"), asked.name, asked.strict)
         case _:
             return None
 

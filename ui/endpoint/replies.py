@@ -7,7 +7,6 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
@@ -18,7 +17,7 @@ from core.episode import Event
 from ui.endpoint.course import Course
 from ui.endpoint.engine import Engine
 from ui.endpoint.errors import ApiError
-from ui.endpoint.schema_checks import MOST_PROCESSES
+from ui.endpoint.schema_checks import CHECKING
 
 T = TypeVar("T")
 
@@ -28,13 +27,11 @@ PIECE = 48
 GRACE_S = 0.06
 #: How often a stream says that it is alive where it has nothing else to say, in seconds.
 KEEP_ALIVE_S = 10.0
-#: Checks of schemas have threads of their own: what waits for a slow one must not hold up others.
-_CHECKING = ThreadPoolExecutor(4 * MOST_PROCESSES, "schema checks")
 
 
 async def run_check(check: Callable[[], T]) -> T:
     """What a check says that may take long."""
-    return await asyncio.get_running_loop().run_in_executor(_CHECKING, check)
+    return await asyncio.get_running_loop().run_in_executor(CHECKING, check)
 
 
 class Listener:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -32,6 +33,10 @@ class Undecided(Exception):
 
 class NoSchema(Exception):
     """What is no schema; `str(error)` says where and why."""
+
+
+#: Checks have threads of their own: what waits for a slow one must not hold up others.
+CHECKING = ThreadPoolExecutor(4 * MOST_PROCESSES, "schema checks")
 
 
 @dataclass

@@ -174,6 +174,7 @@ FLAG_WORDS: dict[Flag, str] = {
     Flag.UNKNOWN_FINISH: "stopped for a reason that is not known",
     Flag.UNASKED_TOOL_CALL: "called a tool that nobody offered",
     Flag.FAILED_OVER: "could not be asked: another model was chosen, and the turn does not count",
+    Flag.REPAIRED: "written again in the form that was asked for: the turn does not count",
     Flag.REUSED: "reply that was there already, free of charge",
     Flag.RECORDED: "recorded reply to the bare question",
     Flag.BY_AGREEMENT: "verdict by comparing two recorded answers",

@@ -42,6 +42,7 @@ _SHORT_FLAGS = {
     Flag.RECORDED.value: "recorded reply",
     Flag.BY_AGREEMENT.value: "verdict by comparison",
     Flag.FAILED_OVER.value: "another model asked",
+    Flag.REPAIRED.value: "form repaired",
 }
 #: Of ends that mean something else for a rule, or where recorded answers are compared, what all have in common.
 _ENDS = {EndReason.ACCEPTED: "accepted", EndReason.BUDGET: "no more turns"}
