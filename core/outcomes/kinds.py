@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import TaskError
+from core.errors import ConfigError, TaskError
 from core.tasks.sources import Source, csv_rows, json_items, json_lines, json_object
 from core.texts import check_encoding
 
@@ -75,6 +75,19 @@ class Planned:
 
 
 Item = Answered | Judged | Planned
+
+
+def columns_named(given: str) -> dict[str, str]:
+    """Which column of a CSV is what, from OURS=THEIRS,...; ConfigError for what is no pair."""
+    found = {}
+    for one in filter(str.strip, given.split(",")):
+        ours, equals, theirs = one.partition("=")
+        if not equals or not theirs.strip():
+            raise ConfigError(
+                f"--columns '{one.strip()}' lacks a column: write OURS=THEIRS, as in task=ID,model=LLM."
+            )
+        found[ours.strip()] = theirs.strip()
+    return found
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,17 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, insert, select, true, update
+from sqlalchemy import ColumnElement, Connection, Engine, exists, func, insert, select, true, update
 
 from core.errors import StoreError
 from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_scalar, writing
 from storage.rows.mapping import Rows, from_row
-from storage.rows.schema import api_key, served
+from storage.rows.schema import api_key, label, served
 from storage.shelves.episodes import visible_name
 
+#: The names of labels that a client's feedback becomes: right or wrong, and a score from 0 to 1.
+RIGHT, SCORE = FEEDBACK = ("feedback", "feedback score")
 #: How a key looks: the product, the key's id, its secret.
 _KEY = re.compile(r"trinity-([a-z2-7]{8})-([A-Za-z0-9_-]{43})")
 
@@ -126,6 +128,23 @@ class Endpoint:
         row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
         with nullcontext(connection) if connection else writing(self.engine) as within:
             within.execute(insert(served), row)
+
+    def key_of(self, episode_id: str) -> str | None:
+        """The id of the key that a request was asked with, None without one. StoreError where there is no such
+        request."""
+        query = select(served.c.key_id).where(served.c.episode_id == episode_id)
+        if not (rows := fetch_mappings(self.engine, query)):
+            raise StoreError(f"There is no request '{episode_id[:80]}' in this store.")
+        key: str | None = rows[0]["key_id"]
+        return key
+
+    def rated(self, since: float) -> list[str]:
+        """The episodes of requests from a time on (Unix seconds) that have feedback, oldest first."""
+        about = (label.c.episode_id == served.c.episode_id, label.c.name.in_(FEEDBACK))
+        query = select(served.c.episode_id).where(
+            served.c.at >= since, exists(select(label.c.id).where(*about))
+        )
+        return [row["episode_id"] for row in fetch_mappings(self.engine, query.order_by(served.c.at))]
 
     def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
         """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is

@@ -294,16 +294,18 @@ _LONGEST_DAYS = 36_500
 
 
 def began_before(age: str, now: float) -> str:
-    """The condition that an episode began before an age (`90d`, `12w`) or a date (`2026-08-01`), in the filter
-    language; ConfigError for what is neither. `now` in Unix seconds."""
+    """The condition that an episode began before an age or a date, see `moment_of`, in the filter language."""
+    return f'started < "{moment_of(age, now).isoformat(timespec="seconds")}"'
+
+
+def moment_of(age: str, now: float) -> datetime:
+    """When an age (`90d`, `12w`) or a date (`2026-08-01`) was; ConfigError for what is neither. `now` in Unix
+    seconds."""
     if found := re.fullmatch(r"(\d{1,5})([dw])", age.strip()):
         days = int(found[1]) * _DAYS[found[2]]
-        at = datetime.fromtimestamp(now, UTC) - timedelta(days=min(days, _LONGEST_DAYS))
-    else:
-        try:
-            at = datetime.fromisoformat(age.strip())
-        except ValueError:
-            raise ConfigError(
-                f"'{age}' is not an age: write 90d or 12w, or a date such as 2026-08-01."
-            ) from None
-    return f'started < "{(at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat(timespec="seconds")}"'
+        return datetime.fromtimestamp(now, UTC) - timedelta(days=min(days, _LONGEST_DAYS))
+    try:
+        at = datetime.fromisoformat(age.strip())
+    except ValueError:
+        raise ConfigError(f"'{age}' is not an age: write 90d or 12w, or a date such as 2026-08-01.") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -63,13 +63,17 @@ once, and of a model's answers to it the first of each sample. A table appears w
 
 [dim]$[/] trinity outcomes add mmlu-pro model_outputs_*.zip
 
-[dim]$[/] trinity outcomes add mine results.csv --columns task=ID,model=LLM,score=ok --source 'our evaluation of May'"""
+[dim]$[/] trinity outcomes add mine results.csv --columns task=ID,model=LLM,score=ok --source 'our evaluation of May'
+
+[dim]$[/] trinity outcomes add today --served --since 1d"""
 
 
 @app.command(help=f"Make an outcome table from files, folders or zip archives.\n\n{_KINDS}")
 def add(
     name: Annotated[str, typer.Argument(help="The table's name: a-z 0-9 . _ -")],
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files, folders or zip archives.")],
+    paths: Annotated[
+        list[Path] | None, typer.Argument(metavar="PATH...", help="Files, folders or zip archives.")
+    ] = None,
     kind: Annotated[
         str, typer.Option("--as", metavar="KIND", help="The kind of the files, if not by content.")
     ] = "",
@@ -86,13 +90,36 @@ def add(
     source: Annotated[
         str, typer.Option("--source", help="Where the data comes from; else the files' names.")
     ] = "",
+    served: Annotated[
+        bool, typer.Option("--served", help="In the place of files: the endpoint's requests with feedback.")
+    ] = False,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="AGE", help="With --served: how far back, 1d, 12w or 2026-08-01."),
+    ] = "1d",
+    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
+    if served is bool(paths):
+        raise ConfigError("Name the files of the table, or give --served for the endpoint's requests.")
+    if served:
+        from tempfile import TemporaryDirectory
+
+        from storage.upkeep.retention import moment_of
+        from ui.runs.feedback import write_served
+
+        with opened_store(store) as opened, TemporaryDirectory() as folder:
+            at = moment_of(since, opened.now())
+            write_served(opened, at.timestamp(), Path(folder))
+            source = source or f"requests to the endpoint since {at:%Y-%m-%d %H:%M} UTC"
+            add(name, [Path(folder)], "own", source=source, licence=licence, as_json=as_json)
+        return
+    assert paths
     from core.outcomes.build import add_table
-    from core.outcomes.kinds import Wishes
+    from core.outcomes.kinds import Wishes, columns_named
     from ui.runs import wiring
 
-    wishes = Wishes(_columns(columns), model.strip(), grader.strip())
+    wishes = Wishes(columns_named(columns), model.strip(), grader.strip())
     with progress() as bar:
         line = bar.add_task("rows", total=None, note="")
         table = add_table(
@@ -116,18 +143,6 @@ def add(
     )
     for note in card.notes:
         tell(note)
-
-
-def _columns(given: str) -> dict[str, str]:
-    found = {}
-    for one in filter(str.strip, given.split(",")):
-        ours, equals, theirs = one.partition("=")
-        if not equals or not theirs.strip():
-            raise ConfigError(
-                f"--columns '{one.strip()}' lacks a column: write OURS=THEIRS, as in task=ID,model=LLM."
-            )
-        found[ours.strip()] = theirs.strip()
-    return found
 
 
 @app.command("list")

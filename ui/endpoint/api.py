@@ -35,9 +35,9 @@ from ui.endpoint.replies import (
     run_check,
     stream_reply,
 )
-from ui.endpoint.service import Service, first_decision
+from ui.endpoint.service import Service, first_decision, take_feedback
 from ui.endpoint.tiers import Tier
-from ui.endpoint.wire import ChatRequest, DecisionRequest, ResponsesRequest
+from ui.endpoint.wire import ChatRequest, DecisionRequest, FeedbackRequest, ResponsesRequest
 from ui.program import version
 
 
@@ -111,6 +111,11 @@ def _routes(service: Service) -> APIRouter:
         """Which model and role the coordinator would choose first, with probabilities. No model is asked."""
         return JSONResponse(await run_in_threadpool(first_decision, service, body, request.state.key))
 
+    @router.post("/feedback")
+    async def feedback(body: FeedbackRequest, request: Request) -> Response:
+        """Say what came of an answer: it becomes a label of its episode, from which coordinators can learn."""
+        return JSONResponse(await run_in_threadpool(take_feedback, service.store, body, request.state.key))
+
     @router.get("/models")
     @router.get("/models/", include_in_schema=False)
     async def models() -> Response:
@@ -181,7 +186,8 @@ async def _error_response(_: Request, error: Exception) -> Response:
 
 #: What is said of an address, by the status.
 _NO_ADDRESS = {
-    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions or /v1/models.",
+    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions, /v1/feedback or "
+    "/v1/models.",
     405: "This address does not take this method: see /openapi.json.",
 }
 

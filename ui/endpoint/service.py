@@ -20,7 +20,8 @@ from core.pool.pool import Pool
 from core.settings import Computing
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
-from storage.shelves.endpoint import ApiKey, Limits
+from storage.shelves.endpoint import RIGHT, SCORE, ApiKey, Limits
+from storage.shelves.labels import Place
 from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, conversation_of, input_messages, question_of
@@ -28,7 +29,7 @@ from ui.endpoint.engine import MOST_RUNS, Engine, Order
 from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
-from ui.endpoint.wire import DecisionRequest, Question
+from ui.endpoint.wire import DecisionRequest, FeedbackRequest, Question
 from ui.runs import wiring
 from ui.runs.plans import ServePlan
 from ui.runs.policies import Policies
@@ -254,6 +255,36 @@ def _turns(asked: Asked, limits: Limits, usual: int, policy: Policy) -> int:
     least = LEAST_TURNS if asked.tools.must_call else 1
     turns = asked.vendor.max_turns or max(least, needed, turns_for(asked.effort, usual))
     return turns if limits.max_turns is None else min(turns, limits.max_turns)
+
+
+def take_feedback(store: Store, body: FeedbackRequest, key: ApiKey | None) -> dict[str, Any]:
+    """Keep what a client says of an answer as labels of its episode; the latest of a client counts. ApiError where it
+    says nothing, or the request was another's."""
+    episode = body.episode.removeprefix("chatcmpl-").removeprefix("resp_")
+    if body.right is None and body.score is None:
+        raise bad_request(
+            "The feedback says nothing: send right (true or false), or a score from 0 to 1.", "right"
+        )
+    unknown = ApiError(
+        404,
+        f"There is no answer '{body.episode[:80]}' of yours here: send the id of an answer, or its trinity.episode, "
+        "with the key that it was asked with.",
+        code="episode_not_found",
+        param="episode",
+    )
+    try:
+        owner = store.endpoint.key_of(episode)
+    except StoreError:
+        raise unknown from None
+    if owner != (key.id if key else None):
+        raise unknown
+    said = [] if body.right is None else [(RIGHT, "right" if body.right else "wrong")]
+    said += [] if body.score is None else [(SCORE, f"{body.score:g}")]
+    try:
+        store.labels.add_all(Place(episode), said, author=key.name if key else "a client", note=body.note)
+    except StoreError:
+        raise unknown from None
+    return {"object": "feedback", "episode": episode, "right": body.right, "score": body.score}
 
 
 def _least(*values: float | None) -> float | None:

@@ -293,6 +293,15 @@ class DecisionRequest(Body):
     trinity: Vendor = Vendor()
 
 
+class FeedbackRequest(Body):
+    """The body of POST /v1/feedback: what came of an answer. `episode`: the episode's id, or that of the answer."""
+
+    episode: Name
+    right: StrictBool | None = None
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    note: Annotated[str, Field(max_length=5000)] = ""
+
+
 #: Field -> the values at which it changes nothing, and what to do instead.
 NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "n": ((None, 1), "ask again for another answer"),
