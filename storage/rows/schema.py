@@ -464,6 +464,17 @@ api_key = Table(
     Column("max_turns", Integer, doc="The most turns that one of its requests may take"),
     Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
     _needed("leave_out", NAMES, "JSON list of models and providers that it does without"),
+    *(
+        Column(
+            f"{period}_{what}", kind, doc=f"{words} that its requests of a {period} may take; empty: no limit"
+        )
+        for period in ("day", "month")
+        for what, kind, words in (
+            ("usd", Float, "US dollars"),
+            ("requests", Integer, "How many"),
+            ("tokens", Integer, "Tokens"),
+        )
+    ),
 )
 
 # What a request has cost stays known when its episode is deleted: ceilings are over it.
@@ -476,6 +487,7 @@ served = Table(
     _needed("model", String, "The model that was asked for: a tier or a checkpoint"),
     _needed("at", Float, "When it was asked, Unix seconds"),
     _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),
+    _zeroed("tokens", BigInteger, "Tokens that its models were sent and wrote"),
     Index(None, "key_id"),
     Index(None, "at"),
 )

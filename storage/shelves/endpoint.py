@@ -18,7 +18,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, exists, func, insert, 
 
 from core.errors import StoreError
 from core.ids import episode_id
-from storage.rows.engine import fetch_mappings, fetch_scalar, writing
+from storage.rows.engine import fetch_mappings, fetch_rows, fetch_scalar, writing
 from storage.rows.mapping import Rows, from_row
 from storage.rows.schema import api_key, label, served
 from storage.shelves.episodes import visible_name
@@ -30,6 +30,15 @@ _KEY = re.compile(r"trinity-([a-z2-7]{8})-([A-Za-z0-9_-]{43})")
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What requests may take together in a day or a month (UTC): US dollars, how many, tokens; None: no limit."""
+
+    usd: float | None = None
+    requests: int | None = None
+    tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What requests of a key may take: of money all together (US dollars), of turns and seconds each; None where it has
     no limit of its own. `leave_out` are models and providers that it does without."""
@@ -38,6 +47,17 @@ class Limits:
     max_turns: int | None = None
     deadline_s: float | None = None
     leave_out: tuple[str, ...] = ()
+    day: Quota = Quota()
+    month: Quota = Quota()
+
+
+@dataclass(slots=True)
+class Use:
+    """What requests have taken."""
+
+    usd: float = 0.0
+    requests: int = 0
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +91,7 @@ class Endpoint:
             "name": words,
             "digest": _digest(secret),
             "created": at,
-            **asdict(limits),
+            **_limit_columns(limits),
         }
         with writing(self.engine) as connection:
             connection.execute(insert(api_key), row)
@@ -146,16 +166,28 @@ class Endpoint:
         )
         return [row["episode_id"] for row in fetch_mappings(self.engine, query.order_by(served.c.at))]
 
-    def charge(self, episode_id: str, usd: float, connection: Connection | None = None) -> None:
-        """Add to what a request has cost, durably: ceilings are kept over it. Within a transaction where one is
+    def charge(
+        self, episode_id: str, usd: float, connection: Connection | None = None, *, tokens: int = 0
+    ) -> None:
+        """Add to what a request has taken, durably: ceilings are kept over it. Within a transaction where one is
         given."""
         row = served.c.episode_id == episode_id
-        more = update(served).where(row).values(charged_usd=served.c.charged_usd + usd)
+        sums = {"charged_usd": served.c.charged_usd + usd, "tokens": served.c.tokens + tokens}
+        more = update(served).where(row).values(sums)
         with nullcontext(connection) if connection else writing(self.engine, durable=True) as within:
             within.execute(more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
         return self._charged(true() if key_id is None else served.c.key_id == key_id)
+
+    def use(self, since: float, key_id: str | None = None) -> Use:
+        """What requests from a time on (Unix seconds) have taken, of one key or of all."""
+        columns = (func.sum(served.c.charged_usd), func.count(), func.sum(served.c.tokens))
+        whose = true() if key_id is None else served.c.key_id == key_id
+        [(usd, requests, tokens)] = fetch_rows(
+            self.engine, select(*columns).where(served.c.at >= since, whose)
+        )
+        return Use(float(usd or 0.0), requests, int(tokens or 0))
 
     def charged_in(self, runs: Sequence[str]) -> float:
         begins = (episode_id(run, 0).rpartition("-")[0] for run in runs)
@@ -176,6 +208,26 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+#: The columns of quotas, by period and what.
+_QUOTAS = {
+    period: {what: f"{period}_{what}" for what in ("usd", "requests", "tokens")}
+    for period in ("day", "month")
+}
+
+
+def _limit_columns(limits: Limits) -> dict[str, object]:
+    own = asdict(limits)
+    quotas = {period: own.pop(period) for period in _QUOTAS}
+    return own | {f"{period}_{what}": value for period, of in quotas.items() for what, value in of.items()}
+
+
+def _limits(row: Rows) -> Limits:
+    quotas = {
+        period: Quota(**{what: row[name] for what, name in of.items()}) for period, of in _QUOTAS.items()
+    }
+    return from_row(Limits, row, **quotas)
+
+
 def _key(row: Rows) -> ApiKey:
     used = {name: row.get(name) or 0 for name in ("requests", "charged_usd")}
-    return from_row(ApiKey, row, limits=from_row(Limits, row), last_used=row.get("last_used"), **used)
+    return from_row(ApiKey, row, limits=_limits(row), last_used=row.get("last_used"), **used)

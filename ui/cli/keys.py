@@ -26,6 +26,20 @@ def add(
     deadline: Annotated[
         float | None, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="How long a request may take.")
     ] = None,
+    day_usd: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="What a day (UTC) may cost.")
+    ] = None,
+    day_requests: Annotated[int | None, typer.Option(min=0, help="Requests of a day.")] = None,
+    day_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens after which no request of the day is taken.")
+    ] = None,
+    month_usd: Annotated[
+        float | None, typer.Option(metavar="USD", min=0, help="What a month may cost.")
+    ] = None,
+    month_requests: Annotated[int | None, typer.Option(min=0, help="Requests of a month.")] = None,
+    month_tokens: Annotated[
+        int | None, typer.Option(min=0, help="Tokens after which no request of the month is taken.")
+    ] = None,
     leave_out: Annotated[
         list[str] | None,
         typer.Option(help="A model or a provider's host that its requests never use; repeatable."),
@@ -37,10 +51,12 @@ def add(
 
     [dim]$[/] trinity keys add laptop --max-cost 5 --leave-out api.example.com
     """
-    from storage.shelves.endpoint import Limits
+    from storage.shelves.endpoint import Limits, Quota
 
     with opened_store(store) as opened:
-        key, text = opened.endpoint.add_key(name, Limits(max_cost, turns, deadline, tuple(leave_out or ())))
+        quotas = Quota(day_usd, day_requests, day_tokens), Quota(month_usd, month_requests, month_tokens)
+        limits = Limits(max_cost, turns, deadline, tuple(leave_out or ()), *quotas)
+        key, text = opened.endpoint.add_key(name, limits)
     if as_json:
         print_json({"id": key.id, "name": key.name, "key": text})
         return
@@ -54,6 +70,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     [dim]$[/] trinity keys list
     """
+    from ui.endpoint.ledger import quota_words
     from ui.presentation.words import ago, dollars
 
     with opened_store(store) as opened:
@@ -71,6 +88,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
             "" if one.limits.max_cost_usd is None else dollars(one.limits.max_cost_usd),
             one.limits.max_turns or "",
             "" if one.limits.deadline_s is None else f"{one.limits.deadline_s:g} s",
+            quota_words(one.limits),
             ", ".join(one.limits.leave_out),
             ago(one.last_used, now) if one.last_used else "never",
         )
@@ -85,6 +103,7 @@ def list_(store: StoreOption = None, as_json: JsonOption = False) -> None:
         ">ceiling",
         ">turns",
         ">deadline",
+        "by day and month",
         "does without",
         "last used",
     ]

@@ -23,7 +23,7 @@ from core.episode import (
     Usage,
 )
 from ui.endpoint.engine import Order
-from ui.endpoint.errors import ApiError, store_unavailable
+from ui.endpoint.errors import ApiError, quota_used_up, store_unavailable
 from ui.endpoint.formats import Fitting
 from ui.endpoint.live_text import LiveText
 from ui.endpoint.schema_checks import Undecided
@@ -290,11 +290,9 @@ class Course:
         if reason == EndReason.COST_CEILING:
             ceiling = self.order.ceiling
             which = ceiling.words if ceiling else "the cost ceiling: allow more, or wait"
-            # As OpenAI answers where a quota is used up.
-            refusal = self._failed(
-                429, "cost_ceiling", f"The next call could exceed {which}{where}.", "insufficient_quota"
-            )
-            refusal.headers = {**refusal.headers, "x-should-retry": "false"}
+            left_s = ceiling.until - time.time() if ceiling and ceiling.period else 0.0
+            refusal = quota_used_up(f"The next call could exceed {which}{where}.", left_s)
+            refusal.headers = {**refusal.headers, **self.headers}
             return refusal
         if reason == EndReason.CANCELLED:
             return self._failed(503, "cancelled", f"The request was cancelled{where}.")

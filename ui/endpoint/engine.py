@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from queue import Empty, SimpleQueue
 
@@ -47,7 +47,7 @@ from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from storage.recorder import heartbeats, record
 from storage.rows.summaries import RunStatus
-from storage.shelves.endpoint import ApiKey
+from storage.shelves.endpoint import ApiKey, Quota
 from storage.store import Store
 from ui.endpoint.conversation import Asked
 from ui.endpoint.formats import form_fault
@@ -158,7 +158,13 @@ class Engine:
     """Plays orders in a thread of its own, as one run of the store. Made and closed by whoever serves."""
 
     def __init__(
-        self, store: Store, plan: ServePlan, pool: Pool, *, max_cost_usd: float | None = None
+        self,
+        store: Store,
+        plan: ServePlan,
+        pool: Pool,
+        *,
+        max_cost_usd: float | None = None,
+        quotas: Mapping[str, Quota] | None = None,
     ) -> None:
         self.deciding = threading.Lock()  # encoders are used by one thread at a time
         self._store, self._plan, self._pool = store, plan, pool
@@ -168,7 +174,7 @@ class Engine:
         ]
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
         self.circuits = Circuits()
-        self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd)
+        self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd, quotas or {})
         self._orders: dict[str, Order] = {}
         self._unstored: set[str] = set()  # whose reply is not yet stored
         self._lock = threading.Lock()
@@ -182,6 +188,10 @@ class Engine:
     def in_progress(self) -> int:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
+
+    def admit(self, key: ApiKey | None) -> Ceiling | None:
+        """Count one more request; where a limit by day or month is used up, it instead."""
+        return self._ledger.admit(key)
 
     def new_place(self) -> tuple[str, int]:
         """The run and the place in it of the next request. The first one begins a run."""
@@ -304,10 +314,11 @@ class Engine:
             order = self._orders[name]
             key = order.key.id if order.key else None
             self._store.endpoint.note(name, key, order.asked.door, order.asked.model, connection)
-        elif isinstance(event, Replied | Plan) and (
-            usd := self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
-        ):
-            self._store.endpoint.charge(name, usd, connection)
+        elif isinstance(event, Replied | Plan):
+            usd = self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
+            tokens = event.reply.usage.tokens_in + event.reply.usage.tokens_out
+            if usd or tokens:
+                self._store.endpoint.charge(name, usd, connection, tokens=tokens)
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -380,8 +391,7 @@ class Engine:
         ):  # some servers want to know the tools again
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
         ask = replace(ask, top_p=asked.top_p)
-        key_id, key_most = (key.id, key.limits.max_cost_usd) if key else (None, None)
-        allowed = self._ledger.allows(episode.id, key_id, ask, order.max_cost_usd, key_most)
+        allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed
             return EndReason.COST_CEILING

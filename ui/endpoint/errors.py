@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -43,6 +44,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 def unsupported_field(param: str, message: str) -> ApiError:
     """A field, or a value of one, that nothing here honours (400): it is never ignored."""
     return bad_request(message, param, "unsupported_parameter")
+
+
+def quota_used_up(message: str, left_s: float = 0.0) -> ApiError:
+    """A limit is used up (429), as OpenAI says it; where it begins anew, in so many seconds."""
+    again = {"retry-after": str(math.ceil(left_s))} if left_s > 0 else {}
+    headers = {"x-should-retry": "false", **again}
+    return ApiError(429, message, "insufficient_quota", "cost_ceiling", headers=headers)
 
 
 def store_unavailable(message: str) -> ApiError:

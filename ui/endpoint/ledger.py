@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from core.episode import Ask, Reply
 from core.pool.costs import MOST_UNREAD, bound_usd
 from core.pool.spec import ModelSpec
+from storage.shelves.endpoint import ApiKey, Limits, Quota, Use
 from storage.store import Store
+from ui.endpoint.tiers import FILE
 from ui.presentation.words import dollars
 from ui.runs.spending import is_free
+
+#: Of a period that is over for so long nothing is remembered.
+_LONGEST_MONTH_S = 31 * 86_400.0
+#: Whose limit it is.
+Whose = Literal["request", "key", "server"]
+What = Literal["usd", "requests", "tokens"]
+WHAT: tuple[What, ...] = ("usd", "requests", "tokens")
+PERIODS: tuple[Literal["day", "month"], ...] = ("day", "month")
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """A ceiling that left no room for a call: whose it is, and how high."""
+    """A limit that left no room: whose it is, how much, of what (US dollars, requests or tokens), and in which period
+    (empty: ever); `until`: when that one ends, Unix seconds."""
 
-    of: Literal["request", "key", "server"]
-    usd: float
+    of: Whose
+    most: float
+    what: What = "usd"
+    period: Literal["", "day", "month"] = ""
+    until: float = 0.0
 
     @property
     def words(self) -> str:
@@ -30,47 +46,105 @@ class Ceiling:
             "key": ("this key's", "ask for a key with a higher one (trinity keys add NAME --max-cost USD)"),
             "server": ("this endpoint's", "serve with a higher --max-cost, or max_cost_usd in endpoint.toml"),
         }[self.of]
-        return f"{whose} cost ceiling of {dollars(self.usd)}: {what}"
+        if not self.period:
+            return f"{whose} cost ceiling of {dollars(self.most)}: {what}"
+        much = dollars(self.most) if self.what == "usd" else f"{int(self.most):,} {self.what}"
+        option = f"{self.period}_{self.what}"
+        where = (
+            f"--{option.replace('_', '-')} of trinity keys add" if self.of == "key" else f"{option} in {FILE}"
+        )
+        again = f"{datetime.fromtimestamp(self.until, UTC):%Y-%m-%d %H:%M} UTC"
+        return (
+            f"{whose} limit of {much} a {self.period}: it begins anew at {again}, or ask for more ({where})"
+        )
 
 
 @dataclass
 class Ledger:
-    """The money of one endpoint, in US dollars; used by the one thread that plays. A reply without token counts, and a
-    call that was given up, cost as much as they could have."""
+    """What the requests of one endpoint take: US dollars, how many they are, tokens. Calls are booked by the one thread
+    that plays, requests are admitted from any. A reply without token counts, and a call that was given up, cost as much
+    as they could have. `quotas`: the endpoint's own by day and month."""
 
     store: Store
     by_name: dict[str, ModelSpec]
     ceiling_usd: float | None = None
     spent_usd: float = 0.0
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
     _by_key: dict[str, float] = field(default_factory=dict)
     _by_episode: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     # episode -> by sample, the most that one try can cost, and what is kept free for all
     _under_way: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
-    _keys: dict[str, str | None] = field(default_factory=dict)  # episode -> key
+    _keys: dict[str, ApiKey | None] = field(default_factory=dict)  # by episode
+    _began: dict[str, float] = field(default_factory=dict)  # by episode, Unix seconds
+    # by the beginning of a period, and a key's id (None: of all)
+    _used: dict[tuple[float, str | None], Use] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def allows(
-        self, episode: str, key: str | None, ask: Ask, most: float | None, key_most: float | None
-    ) -> Ask | Ceiling:
+    def admit(self, key: ApiKey | None) -> Ceiling | None:
+        """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
+        with self._lock:
+            books = self._books(key)
+            for ceiling, used in books:
+                if getattr(used, ceiling.what) >= ceiling.most:
+                    return ceiling
+            for used in {id(used): used for _, used in books}.values():
+                used.requests += 1
+        return None
+
+    def allows(self, episode: str, key: ApiKey | None, ask: Ask, most: float | None) -> Ask | Ceiling:
         """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
         which not one fits."""
         spec = self.by_name[ask.model]
         bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
         bounds = {name: sum(kept for _, kept in of.values()) for name, of in self._under_way.items()}
-        of_key = sum(usd for name, usd in bounds.items() if self._keys.get(name) == key)
-        ceilings: tuple[tuple[Literal["request", "key", "server"], float | None, float], ...] = (
+        own, key_id = sum(bounds.values()), key.id if key else None
+        of_key = sum(usd for name, usd in bounds.items() if _id(self._keys.get(name)) == key_id)
+        key_most = key.limits.max_cost_usd if key else None
+        ceilings: tuple[tuple[Whose, float | None, float], ...] = (
             ("request", most, self._by_episode[episode] + bounds.get(episode, 0.0)),
-            ("key", key_most, self._spent_by(key) + of_key),
-            ("server", self.ceiling_usd, self.spent_usd + sum(bounds.values())),
+            ("key", key_most, self._spent_by(key_id) + of_key),
+            ("server", self.ceiling_usd, self.spent_usd + own),
         )
         known = [(Ceiling(of, ceiling), spent) for of, ceiling, spent in ceilings if ceiling is not None]
+        with self._lock:
+            known += [
+                (ceiling, used.usd + (of_key if ceiling.of == "key" else own))
+                for ceiling, used in self._books(key)
+                if ceiling.what == "usd"
+            ]
         for ceiling, spent in known:
-            if spent + bound > ceiling.usd:
+            if spent + bound > ceiling.most:
                 return ceiling
         self._keys[episode] = key
+        self._began.setdefault(episode, self.store.now())
         twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
-        budget = twice if all(spent + twice <= ceiling.usd for ceiling, spent in known) else bound
+        budget = twice if all(spent + twice <= ceiling.most for ceiling, spent in known) else bound
         self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
         return replace(ask, budget_usd=budget if known else None)
+
+    def _books(self, key: ApiKey | None) -> list[tuple[Ceiling, Use]]:
+        """Every limit of a period that a request of this key is below, with what was taken of it."""
+        now, found = datetime.fromtimestamp(self.store.now(), UTC), list[tuple[Ceiling, Use]]()
+        for period in PERIODS:
+            start, end = _bounds(now, period)
+            quotas: list[tuple[Whose, str | None, Quota]] = [
+                ("server", None, self.quotas.get(period, Quota()))
+            ]
+            if key is not None:
+                quotas.append(("key", key.id, key.limits.day if period == "day" else key.limits.month))
+            for of, owner, quota in quotas:
+                for what in WHAT:
+                    if (most := getattr(quota, what)) is not None:
+                        found.append((Ceiling(of, most, what, period, end), self._use(start, owner)))
+        return found
+
+    def _use(self, start: float, owner: str | None) -> Use:
+        if (start, owner) not in self._used:
+            gone = [one for one in self._used if one[1] == owner and one[0] < start - _LONGEST_MONTH_S]
+            for one in gone:
+                del self._used[one]
+            self._used[start, owner] = self.store.endpoint.use(start, owner)
+        return self._used[start, owner]
 
     def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
         """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
@@ -87,7 +161,7 @@ class Ledger:
         usd, bounds = self.cost_usd(episode, index, reply), self._under_way.get(episode, {})
         if (own := self._own(bounds, index)) is not None:
             del bounds[own]
-        self._count(episode, usd)
+        self._count(episode, usd, reply.usage.tokens_in + reply.usage.tokens_out)
 
     def over(self, episode: str, *, failed: bool = False) -> float:
         """The episode is over; what its calls cost that were given up with it. `failed`: one of them ended it, as its
@@ -97,18 +171,25 @@ class Ledger:
         self._count(episode, usd)
         self._by_episode.pop(episode, None)
         self._keys.pop(episode, None)
+        self._began.pop(episode, None)
         return usd
 
     @staticmethod
     def _own(bounds: Mapping[int, tuple[float, float]], index: int | None) -> int | None:
         return index if index in bounds else next(iter(bounds), None)
 
-    def _count(self, episode: str, usd: float) -> None:
+    def _count(self, episode: str, usd: float, tokens: int = 0) -> None:
         self.spent_usd += usd
         self._by_episode[episode] += usd
-        key = self._keys.get(episode)
+        key = _id(self._keys.get(episode))
         if key in self._by_key:  # else it is read from the store, where it stands already
             self._by_key[key] += usd
+        with self._lock:
+            began = self._began.get(episode, self.store.now())
+            for (start, owner), used in self._used.items():
+                if owner in (None, key) and start <= began:  # a request is of the period that it began in
+                    used.usd += usd
+                    used.tokens += tokens
 
     def _spent_by(self, key: str | None) -> float:
         if key is None:
@@ -116,3 +197,28 @@ class Ledger:
         if key not in self._by_key:
             self._by_key[key] = self.store.endpoint.charged_usd(key)
         return self._by_key[key]
+
+
+def _id(key: ApiKey | None) -> str | None:
+    return key.id if key else None
+
+
+def _bounds(now: datetime, period: str) -> tuple[float, float]:
+    """When the day or the month of a time begins and ends, Unix seconds."""
+    start = datetime(now.year, now.month, now.day if period == "day" else 1, tzinfo=UTC)
+    if period == "day":
+        end = start + timedelta(days=1)
+    else:
+        end = datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
+    return start.timestamp(), end.timestamp()
+
+
+def quota_words(limits: Limits) -> str:
+    """What requests of a key may take in a day and in a month; empty for no limit."""
+    said = []
+    for period, quota in (("day", limits.day), ("month", limits.month)):
+        parts = [] if quota.usd is None else [dollars(quota.usd)]
+        parts += [] if quota.requests is None else [f"{quota.requests:,} requests"]
+        parts += [] if quota.tokens is None else [f"{quota.tokens:,} tokens"]
+        said += [f"{', '.join(parts)} a {period}"] if parts else []
+    return "; ".join(said)

@@ -26,7 +26,7 @@ from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, conversation_of, input_messages, question_of
 from ui.endpoint.engine import MOST_RUNS, Engine, Order
-from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
+from ui.endpoint.errors import ApiError, bad_request, quota_used_up, store_unavailable, unsupported_field
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.wire import DecisionRequest, FeedbackRequest, Question
@@ -103,7 +103,7 @@ class Service:
         if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
             self._upkeep = threading.Thread(target=self._forget, name="endpoint upkeep", daemon=True)
             self._upkeep.start()
-        return Engine(self.store, plan, self.pool, max_cost_usd=ceiling)
+        return Engine(self.store, plan, self.pool, max_cost_usd=ceiling, quotas=self.endpoint.quotas)
 
     def warm_up(self) -> None:
         """Load what the first request would wait for. ConfigError and others, one sentence, for what cannot be
@@ -176,6 +176,8 @@ class Service:
                 headers={"retry-after": "1"},
             )
         turns = _turns(asked, limits, self.offer.turns_of(tier), policy)
+        if (ceiling := self.engine.admit(key)) is not None:
+            raise quota_used_up(f"No more requests fit {ceiling.words}.", ceiling.until - self.store.now())
         return Order(
             episode=self._episode(question, conversation_of(*told), policy, turns, asked, left_out),
             policy=policy,

@@ -27,6 +27,7 @@ from storage.analysis.defaults import (
     validated_checkpoints,
 )
 from storage.rows.summaries import CheckpointSummary
+from storage.shelves.endpoint import Quota
 from storage.store import Store
 from ui.endpoint.errors import ApiError, bad_request
 from ui.presentation.words import share_words
@@ -57,6 +58,8 @@ KNOWN_S = 5.0
 Ceiling = Annotated[
     float | None, Setting(group="models", ge=0, option="--max-cost", metavar="USD", open=True)
 ]
+Most = Annotated[float | None, Setting(ge=0, open=True)]
+MostCount = Annotated[int | None, Setting(ge=0, open=True)]
 Days = Annotated[int | None, Setting(ge=1, le=36_500, open=True)]
 
 
@@ -104,7 +107,27 @@ class Endpoint:
     """What all requests may cost together. Else the file's max_cost_usd."""
     most_requests: Annotated[int, Setting(ge=1, le=10_000)] = 256
     """Requests in progress at a time; more are told to come back (429)."""
+    day_usd: Most = None
+    """What all requests of a day (UTC) may cost together, in US dollars."""
+    day_requests: MostCount = None
+    """How many requests a day may have."""
+    day_tokens: MostCount = None
+    """After so many tokens, sent and written, no request of the day is taken any more."""
+    month_usd: Most = None
+    """What all requests of a month (UTC) may cost together, in US dollars."""
+    month_requests: MostCount = None
+    """How many requests a month may have."""
+    month_tokens: MostCount = None
+    """After so many tokens, sent and written, no request of the month is taken any more."""
     tier: tuple[Tier, ...] = (Tier("trinity", lean=True, turns=3), Tier("trinity-ultra", turns=8))
+
+    @property
+    def quotas(self) -> dict[str, Quota]:
+        """What all requests may take together, by day and month."""
+        return {
+            "day": Quota(self.day_usd, self.day_requests, self.day_tokens),
+            "month": Quota(self.month_usd, self.month_requests, self.month_tokens),
+        }
 
 
 def read_endpoint(file: Path | None, data_folder: Path) -> Endpoint:

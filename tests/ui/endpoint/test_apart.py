@@ -20,6 +20,7 @@ from storage.rows import engine as database
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
+from storage.shelves.endpoint import ApiKey
 from tests.ui.endpoint.server import CALL_USD, CHAT, RESPONSES, Serve, Served, asking, raw, served
 from ui.endpoint import engine
 from ui.endpoint.ledger import Ledger
@@ -70,7 +71,7 @@ def tell_badly(patch: pytest.MonkeyPatch) -> None:
 def agree_badly(patch: pytest.MonkeyPatch) -> None:
     allows = Ledger.allows
 
-    def badly(self: Ledger, episode: str, key: str | None, ask: Any, *more: Any) -> Any:
+    def badly(self: Ledger, episode: str, key: ApiKey | None, ask: Any, *more: Any) -> Any:
         if any("bad" in message.content for message in ask.messages):
             raise ZeroDivisionError
         return allows(self, episode, key, ask, *more)

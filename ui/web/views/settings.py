@@ -26,6 +26,7 @@ from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from storage.upkeep.tables import table_sizes
+from ui.endpoint.ledger import quota_words
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
 from ui.presentation.runs import retention_words, run_name
 from ui.presentation.theme import badge, code, label, one_line, percent, plain
@@ -397,6 +398,7 @@ def _api_keys(store: Store) -> None:
                 "ceiling": "Ceiling",
                 "turns": number("Most turns"),
                 "deadline": "Deadline",
+                "quotas": "By day and month",
                 "without": "Does without",
                 "used": "Last used",
             },
@@ -448,6 +450,7 @@ def _key_row(one: ApiKey, now: float) -> tuple[object, ...]:
         "none" if limits.max_cost_usd is None else dollars(limits.max_cost_usd),
         limits.max_turns,
         "" if limits.deadline_s is None else f"{limits.deadline_s:g} s",
+        quota_words(limits),
         ", ".join(limits.leave_out),
         ago(one.last_used, now) if one.last_used else "never",
     )

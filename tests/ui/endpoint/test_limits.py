@@ -1,0 +1,184 @@
+"""Limits by day and month, of a key and of the whole endpoint: exact, told by whose they are, anew with the period."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.episode import Ask, Message, Reply, Role, Usage
+from core.pool.costs import bound_usd
+from core.pool.spec import ModelSpec
+from storage.shelves.endpoint import ApiKey, Limits, Quota
+from storage.store import Store
+from tests.builders.stores import new_store
+from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
+from ui.cli import main
+from ui.endpoint.ledger import Ceiling, Ledger
+from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
+
+ONCE = (Tier("trinity", policy="single:a", turns=1),)
+SPEC = ModelSpec("a", price_in=1.0, price_out=2.0, max_tokens=20)
+ASK = Ask("a", Role.WORKER, (Message("user", "How many?"),))
+NOON = datetime(2026, 3, 31, 12, tzinfo=UTC).timestamp()
+DAY_S = 86_400.0
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("limits", "taken", "words"),
+    [
+        (Limits(day=Quota(requests=2)), 2, "this key's limit of 2 requests a day"),
+        (Limits(month=Quota(tokens=30)), 2, "this key's limit of 30 tokens a month"),
+        (Limits(day=Quota(usd=2.5 * CALL_USD + 0.001)), 2, "this key's limit of $0.0011 a day"),
+    ],
+)
+def test_a_key_s_limit_stops_its_requests_and_no_others(
+    tmp_path: Path, limits: Limits, taken: int, words: str
+) -> None:
+    entry = f"{PRICES}\nmax_tokens = 20"
+    with served(tmp_path, team(), endpoint=Endpoint(tier=ONCE), models="a", entry=entry) as one:
+        mine = one.with_key(day=limits.day, month=limits.month)
+        if limits.day.usd:
+            bound = bound_usd(SPEC, ASK)
+            assert CALL_USD < bound < 0.001
+            mine = one.with_key(day=Quota(usd=bound + 1.5 * CALL_USD))
+            words = "this key's limit of"
+        for _ in range(taken):
+            mine.ask()
+        refusal = mine.refused()
+        assert (refusal.status_code, refusal.code) == (429, "cost_ceiling")
+        assert words in refusal.message
+        assert "it begins anew at" in refusal.message
+        assert 0 < int(refusal.response.headers["retry-after"]) <= 32 * DAY_S
+        assert one.ask().choices[0].message.content == "forty-two"
+        again = one.store.endpoint.use(0.0, one.store.endpoint.keys()[0].id)
+        assert (again.requests, again.tokens) == (taken + (limits.day.usd is not None), 18 * taken)
+        assert again.usd == pytest.approx(taken * CALL_USD)
+
+
+@pytest.mark.integration
+def test_the_endpoint_s_own_limit_holds_for_all(tmp_path: Path) -> None:
+    file = tmp_path / "tiers.toml"
+    file.write_text(
+        'day_requests = 3\nmonth_usd = 5\n[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 1\n'
+    )
+    endpoint = read_endpoint(file, tmp_path)
+    with served(tmp_path, team(), endpoint=endpoint, models="a", entry=PRICES) as one:
+        one.ask()
+        one.with_key().ask()
+        one.ask()
+        for asking in (one, one.with_key()):
+            refusal = asking.refused()
+            assert "this endpoint's limit of 3 requests a day" in refusal.message
+            assert "day_requests in endpoint.toml" in refusal.message
+
+
+def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path) -> None:
+    """Many keys with limits of every kind, requests that cost less than their bounds, days that pass, restarts."""
+    draw, now = random.Random(0), [NOON - 29 * DAY_S]
+    store = new_store(tmp_path / "t.db", lambda: now[0])
+    keys = [
+        store.endpoint.add_key(
+            f"key {n}",
+            Limits(
+                max_cost_usd=draw.choice([None, 0.0005]),
+                day=Quota(draw.choice([None, 0.0001]), draw.choice([None, 4]), draw.choice([None, 50])),
+                month=Quota(draw.choice([None, 0.0008]), draw.choice([None, 30]), draw.choice([None, 700])),
+            ),
+        )[0]
+        for n in range(12)
+    ]
+    quotas = {"day": Quota(usd=0.004, requests=40), "month": Quota(tokens=18_000)}
+    taken, refused = [], Counter[str]()
+    ledger = Ledger(store, {"a": SPEC}, quotas=quotas)
+    for number in range(1_200):
+        now[0] += 30 * DAY_S / 1_200
+        if draw.random() < 0.02:  # served anew: all is read from the store again
+            ledger = Ledger(store, {"a": SPEC}, spent_usd=store.endpoint.charged_usd(), quotas=quotas)
+        key, name = draw.choice([None, *keys]), f"e{number:05d}"
+        if (ceiling := ledger.admit(key)) is not None:
+            refused[f"{ceiling.of} {ceiling.period} {ceiling.what}"] += 1
+            continue
+        store.endpoint.note(name, key.id if key else None, "chat", "trinity")
+        allowed = ledger.allows(name, key, ASK, None)
+        if isinstance(allowed, Ceiling):
+            refused[f"call: {allowed.of} {allowed.period}"] += 1
+            taken.append((now[0], key, 0.0, 0))
+            ledger.over(name)
+            continue
+        written = draw.randint(0, 20)
+        usage = Usage(9, written, (9 * 1.0 + written * 2.0) / 1e6)
+        reply = Reply("42", usage=usage)
+        store.endpoint.charge(name, ledger.cost_usd(name, 0, reply), tokens=9 + written)
+        ledger.replied(name, 0, reply)
+        ledger.over(name)
+        taken.append((now[0], key, usage.cost_usd or 0.0, 9 + written))
+    check(store, taken, keys, quotas)
+    assert {"key day requests", "key day tokens", "key month requests", "call: key day", "call: key "} <= {
+        *refused
+    }
+    assert refused.total() > 100
+    assert len(taken) > 200
+    store.close()
+
+
+def check(store: Store, taken: list[Any], keys: list[ApiKey], quotas: dict[str, Quota]) -> None:
+    """What was taken in each period, by whom, beside the limits and the store's books."""
+    bound = bound_usd(SPEC, ASK)
+    for form, period in (("%Y-%m-%d", "day"), ("%Y-%m", "month")):
+        books: dict[tuple[str, str | None], list[Any]] = {}
+        for at, key, usd, tokens in taken:
+            when = f"{datetime.fromtimestamp(at, UTC):{form}}"
+            for owner in {None, key.id if key else None}:
+                books.setdefault((when, owner), []).append((usd, tokens))
+        limits: dict[str | None, Quota] = {one.id: getattr(one.limits, period) for one in keys}
+        limits[None] = quotas[period]
+        for (when, owner), rows in books.items():
+            quota, start = limits[owner], datetime.strptime(when, form).replace(tzinfo=UTC).timestamp()
+            usd, tokens = sum(row[0] for row in rows), sum(row[1] for row in rows)
+            assert quota.usd is None or usd <= quota.usd + 1e-12
+            assert quota.requests is None or len(rows) <= quota.requests
+            assert (
+                quota.tokens is None or tokens < quota.tokens + 29
+            )  # the last call may be larger than what is left
+            later = store.endpoint.use(start, owner).usd - store.endpoint.use(start + 31 * DAY_S, owner).usd
+            assert later >= usd - 1e-12
+    for key in keys:
+        own = sum(usd for _, whose, usd, _ in taken if whose == key)
+        assert store.endpoint.charged_usd(key.id) == pytest.approx(own)
+        assert key.limits.max_cost_usd is None or own <= key.limits.max_cost_usd
+    assert bound < 0.001
+
+
+def test_a_period_begins_anew_at_midnight_utc(tmp_path: Path) -> None:
+    now = [NOON]
+    store = new_store(tmp_path / "t.db", lambda: now[0])
+    ledger = Ledger(store, {"a": SPEC}, quotas={"day": Quota(requests=1), "month": Quota(requests=2)})
+    assert ledger.admit(None) is None
+    ceiling = ledger.admit(None)
+    assert ceiling is not None
+    assert (ceiling.period, ceiling.until) == ("day", NOON + DAY_S / 2)
+    assert "2026-04-01 00:00 UTC" in ceiling.words
+    now[0] = NOON + DAY_S / 2  # a new day, and a new month
+    assert ledger.admit(None) is None
+    store.close()
+
+
+def test_keys_are_made_with_limits_and_listed_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TRINITY_STORE", str(tmp_path / "t.db"))
+    with pytest.raises(SystemExit):
+        main(
+            ["keys", "add", "laptop", "--day-usd", "2", "--month-requests", "1000", "--month-tokens", "50000"]
+        )
+    with pytest.raises(SystemExit):
+        main(["keys", "list"])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "$2.00 a day" in told
+    assert "1,000 requests, 50,000 tokens a month" in told
