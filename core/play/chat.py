@@ -17,15 +17,22 @@ from core.episode import Message, Role, TranscriptEntry
 from core.play.marks import without_marks
 
 #: How every note begins, so that a model can tell it from the person's words, and an echo of it can be found.
-NOTE = "(Note of the coordinator, which the person does not see.)"
+NOTE = "(Coordinator's note.)"
 _PLAN = (
     "Plan the next reply to the person: what it has to hold, how to find it out, and which mistakes to avoid. A few "
     "short lines are enough. Do not write the reply itself."
 )
+#: The person's own words stand last: a small model answers what it read last.
 _REPLY = (
-    "Now write the next reply to the person, whole and as the conversation asks for it. Use what is right in the notes "
-    "above, mend what is wrong, and mention none of them."
+    "Use what is right in the notes above, mend what is wrong, and mention none of them. The message to reply to, once "
+    "more:"
 )
+_LONG_REPLY = (
+    "Use what is right in the notes above, mend what is wrong, and mention none of them. Now write the next reply to "
+    "the person, whole and as the conversation asks for it."
+)
+#: A message of so many characters is repeated at most.
+LONGEST_REPEATED = 2_000
 _REVIEW = (
     "Judge the latest reply to the person: is it right and complete, and is it what the conversation asks for, the "
     "system's rules included? Check it step by step and be critical. If it falls short, say where. Do not write "
@@ -39,14 +46,12 @@ _REPAIR = (
     "The latest reply to the person has not the form that was asked for. Write it again: the JSON object alone, and "
     "nothing around it. What is wrong with it:"
 )
-_DUTY = {Role.THINKER: _PLAN, Role.WORKER: _REPLY, Role.VERIFIER: _REVIEW}
+_DUTY = {Role.THINKER: _PLAN, Role.VERIFIER: _REVIEW}
 #: Stands in a note where earlier turns were left out.
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
+_EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR)
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
-_SENTENCES = [
-    NOTE,
-    *(one for duty in (*_DUTY.values(), _REPAIR) for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 40),
-]
+_SENTENCES = [NOTE, *(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 30)]
 
 
 def chat_messages(
@@ -97,14 +102,22 @@ def _composed(
             continue
         # The duty of the first turn stood in the person's message; what it brought tells enough of it.
         if len(messages) > len(conversation) or messages[-1].role == "assistant":
-            _add_note(messages, _DUTY[entry.role])
+            _add_note(messages, _duty(entry.role, conversation))
         messages.append(Message("assistant", text))
-    duty = f"{_REPAIR} {fault}" if fault else _DUTY[role]
+    duty = f"{_REPAIR} {fault}" if fault else _duty(role, conversation)
     duty = f"{SHORTENED} {left_out}. {duty}" if left_out else duty
     if role is Role.VERIFIER:
         duty += f" {_VERDICT.format(tag=tag(''.join(part for one in messages for part in one.parts)))}"
     _add_note(messages, duty)
     return tuple(messages)
+
+
+def _duty(role: Role, conversation: Sequence[Message]) -> str:
+    """What a model is asked to do in a role."""
+    if role is not Role.WORKER:
+        return _DUTY[role]
+    asked = next((one.content for one in reversed(conversation) if one.role == "user"), "")
+    return f"{_REPLY}\n\n{asked}" if 0 < len(asked) <= LONGEST_REPEATED else _LONG_REPLY
 
 
 def _add_note(messages: list[Message], duty: str) -> None:
@@ -126,6 +139,8 @@ def without_echo(text: str, conversation: Sequence[Message]) -> str:
     if not any(sentence in text for sentence in _SENTENCES):
         return text
     said = "\n".join(message.content for message in conversation)
+    # With the person's words that stand behind it.
+    text = text.replace(f"{NOTE} {_duty(Role.WORKER, conversation)}", "") if NOTE not in said else text
     for sentence in _SENTENCES:
         if sentence not in said:
             text = text.replace(sentence, "")
