@@ -307,6 +307,11 @@ class Turn:
     flags: tuple[Flag, ...] = ()
     step: Step | None = None  # of a workflow's turn; None for a coordinator's
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the turn budget's: no failure that others made good, and no answer written again."""
+        return Flag.FAILED_OVER not in self.flags and Flag.REPAIRED not in self.flags
+
 
 ChangeKind = Literal[
     "model", "role", "subtask", "access", "policy", "temperature", "reply", "verdict", "stop"

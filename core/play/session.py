@@ -245,7 +245,7 @@ class _EpisodeState:
 
     def add(self, turn: Turn) -> None:
         role, model = turn.decision.role, turn.decision.model
-        self.uncounted += Flag.FAILED_OVER in turn.flags or Flag.REPAIRED in turn.flags
+        self.uncounted += not turn.counts
         if Flag.FAILED_OVER in turn.flags:
             self.model_mask = tuple(
                 name != model and (not self.model_mask or self.model_mask[slot])

@@ -112,7 +112,7 @@ def _episode(line: EpisodeLine) -> None:
     for slot, model in enumerate(episode.models):
         _name(f"episode.models.{slot}", model)
     _between("episode.turn_budget", budget, 1, _MOST_TURNS)
-    within = sum(not {Flag.FAILED_OVER, Flag.REPAIRED} & {*turn.flags} for turn in episode.turns) <= budget
+    within = sum(turn.counts for turn in episode.turns) <= budget
     _need(within, "episode.turns", f"at most as many as the turn budget, {budget}, are allowed")
     over = episode.status is not Status.RUNNING
     _need(over, "episode.status", "it is still running, and only an episode that is over is allowed")

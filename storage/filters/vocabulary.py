@@ -225,7 +225,9 @@ _TURN = (
     ),
     Field("turn.latency", "number", "seconds of the call", turn.c.latency_s),
     Field("turn.error", "text", "what went wrong with the call; None: nothing", turn.c.error),
-    Field("turn.origin", "text", "how it was decided: policy, override or suggested_role", turn.c.origin),
+    Field(
+        "turn.origin", "text", "how it was decided: policy, override, suggested_role or repair", turn.c.origin
+    ),
 )
 _LABEL = (
     Field("label.name", "text", 'what a person judged, such as "quality"', label.c.name),

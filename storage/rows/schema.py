@@ -249,7 +249,7 @@ turn = Table(
         String,
         "Device, numbers and attention that read it, such as cuda/bfloat16/sdpa; empty: cpu/float32/sdpa, or none",
     ),
-    _needed("origin", String, "Who chose: policy, override, suggested_role …"),
+    _needed("origin", String, "Who chose: policy, override, suggested_role, repair"),
     Column("margin", Float, doc="How far the choice was ahead, in logits"),
     Column("entropy", Float, doc="How undecided it was, in nats"),
     Column("started", Float, nullable=False),

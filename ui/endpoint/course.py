@@ -88,7 +88,7 @@ class Course:
         asked, order = self.asked, self.order
         if self.live is not None:
             return asked is not None and asked.messages == self.live.messages and asked.index == index
-        counted = sum(Flag.FAILED_OVER not in turn.flags for turn in self.turns)
+        counted = sum(turn.counts for turn in self.turns)
         if (
             asked is None
             or asked.index != index

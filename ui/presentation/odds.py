@@ -206,6 +206,10 @@ def choice_words(
         return f"{chosen} was chosen {strong('by hand')}{likeliest}."
     if decision.origin == "suggested_role":
         return f"The Thinker of the turn before asked for this role: {chosen}."
+    if decision.origin == "repair":
+        return (
+            f"The answer had not the form that was asked for: {chosen}, whose answer it is, writes it again."
+        )
     if not decision.model_probs:
         return (
             f"{chosen} was chosen {strong('without a head')}: this policy has no logits and no probabilities."

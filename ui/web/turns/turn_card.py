@@ -32,7 +32,11 @@ VIEWS = {
     "raw": "Raw",
     "diff": "Diff to previous answer",
 }
-_ORIGIN_WORDS = {"override": "chosen by hand", "suggested_role": "role suggested by the Thinker"}
+_ORIGIN_WORDS = {
+    "override": "chosen by hand",
+    "suggested_role": "role suggested by the Thinker",
+    "repair": "form repaired",
+}
 #: What the JSON of a turn holds of its outline.
 _OUTLINE_FIELDS = (
     *("stage", "role", "model", "origin", "verdict", "answer_rule", "answer_after", "correct_after", "flags"),
