@@ -246,11 +246,15 @@ class _EpisodeState:
     def add(self, turn: Turn) -> None:
         role, model = turn.decision.role, turn.decision.model
         self.uncounted += not turn.counts
-        if Flag.FAILED_OVER in turn.flags:
+        if (
+            Flag.FAILED_OVER in turn.flags
+        ):  # as if it had not been: the decision is taken again, without the model
+            self.turns.append(turn)
             self.model_mask = tuple(
                 name != model and (not self.model_mask or self.model_mask[slot])
                 for slot, name in enumerate(self.episode.models)
             )
+            return
         said = [one.reply.text for one in self.turns if one.decision.model == model]
         text = transcript_text(turn.reply, said)
         self.turns.append(turn)
@@ -335,7 +339,10 @@ class _EpisodeState:
     def read(self, decision: Decision, messages: tuple[Message, ...], reply: Reply) -> Turn:
         """The finished turn, all but the grade of an answer not seen before."""
         role, task, found = decision.role, self.episode.task, reading.NOTHING_TO_JUDGE
-        if reply.recorded is not None:
+        unasked = reply.error is not None and reply.error.kind == "infrastructure"
+        if unasked:
+            found = reading.Reading()
+        elif reply.recorded is not None:
             found = reading.read_recorded(role, reply)
         elif reply != NOT_ASKED:
             dialect, tag = roles.dialect_and_tag(messages, task)
@@ -359,7 +366,6 @@ class _EpisodeState:
         if role is Role.WORKER and (found.answer is not None or self.released):
             answer = found.answer
         is_judge = bool(messages) and role is Role.VERIFIER
-        unasked = reply.error is not None and reply.error.kind == "infrastructure"
         marks = {
             Flag.FAILED_OVER: unasked,
             Flag.REPAIRED: decision.origin == "repair",

@@ -31,7 +31,7 @@ from storage.store import Store
 from ui.answers.blocks import Answer
 from ui.export.rows import rows_of
 from ui.presentation.comparison import ALIGNMENT_WORDS, mirror, moves, totals
-from ui.presentation.course import cells
+from ui.presentation.course import cells, counted_turns
 from ui.presentation.odds import alternatives, choice_words, options
 from ui.presentation.rules import drawn_words, ended_words, told_of
 from ui.presentation.theme import (
@@ -221,7 +221,12 @@ def facts(played: PlayedEpisode) -> list[tuple[str, str]]:
         ("Policy", deciders(summary.policy, generation, episode.deciders, lambda: played.names)),
         ("Choice", drawn_words(episode, [turn.outline for turn in played.turns])),
         ("Protocol", episode.protocol or "not recorded"),
-        ("Turns", str(n) if rule_of(summary.policy) else f"{n} of {episode.turn_budget}"),
+        (
+            "Turns",
+            str(n)
+            if rule_of(summary.policy)
+            else counted_turns(n, episode.turn_budget).replace(" turns", "", 1),
+        ),
         *_used(summary),
         ("Task", f"{episode.task.id} ({episode.task.family})"),
         ("Episode", episode.id),

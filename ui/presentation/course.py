@@ -263,3 +263,11 @@ def _answer(outline: TurnOutline, before: TurnOutline | None) -> CellMark:
             return CellMark("·", f"so far {text}")
         return CellMark(glyph, f"still {text}")
     return CellMark(glyph, text, tone)
+
+
+def counted_turns(turns: int, budget: int) -> str:
+    """How many turns of its budget an episode took; failures that others made good, and an answer that was written
+    again in the form that was asked for, do not count."""
+    more = turns - budget
+    beyond = f" and {more} that {'does' if more == 1 else 'do'} not count" if more > 0 else ""
+    return f"{min(turns, budget)} of {budget} turns{beyond}"

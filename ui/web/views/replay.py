@@ -23,6 +23,7 @@ from ui.presentation.course import (
     Lane,
     StripCell,
     cells,
+    counted_turns,
     turn_words,
     wrong_since,
 )
@@ -244,7 +245,7 @@ def _outcome(recording: Recording) -> str:
         f":gray[{label(by, 200)}]",
         *([f":blue[:material/front_hand: {turns_words(taken_over)} chosen by hand]"] if taken_over else []),
         f":gray[{drawn_words(episode, recording.outlines)}{rules}]",
-        f":gray[{several(n, 'turn') if rule_of(summary.policy) else f'{n} of {episode.turn_budget} turns'}]",
+        f":gray[{several(n, 'turn') if rule_of(summary.policy) else counted_turns(n, episode.turn_budget)}]",
         *(f":gray[{label(one)}]" for one in used),
         *(f":gray[the judge {label(one)}]" for one in _judge_cost(episode)),
     ]
