@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from core.episode import Change, Flag, Message, Recorded, Reply, Role, Task, Turn, Verdict
+from core.changes import Change
+from core.episode import Flag, Message, Recorded, Reply, Role, Task, Turn, Verdict
 from core.play.forking import ForkedStep
 from core.play.roles import (
     answer_format,

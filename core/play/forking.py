@@ -16,18 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from core.changes import CHANGE_KINDS, FORK, Change, ChangeKind, Fork
 from core.draws import derive_seed
 from core.episode import (
-    CHANGE_KINDS,
-    FORK,
     Ask,
-    Change,
-    ChangeKind,
     Decide,
     Decision,
     Episode,
     Flag,
-    Fork,
     Grade,
     Plan,
     Reply,

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, case, exists, func, literal, or_, select
 
-from core.episode import Change, Decision, Episode, Judgement, Plan
+from core.changes import Change
+from core.episode import Decision, Episode, Judgement, Plan
 from storage.filters.listing import FORK, LIGHT, to_summary
 from storage.rows import mapping
 from storage.rows.engine import fetch_mapping, fetch_mappings, fetch_rows, reading

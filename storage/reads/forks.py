@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, case, func, select
 
-from core.episode import Episode, Fork, Status
+from core.changes import Fork
+from core.episode import Episode, Status
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.filters.listing import FORK, LIGHT, count_capped, to_summary
 from storage.rows.engine import reading, writing

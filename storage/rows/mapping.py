@@ -17,13 +17,12 @@ from typing import Any, TypeVar, get_args
 from sqlalchemy import RowMapping
 
 from core.analysis.metrics import decision_entropy, decision_margin
+from core.changes import Change, Fork
 from core.episode import (
-    Change,
     Decision,
     Episode,
     Failure,
     Flag,
-    Fork,
     Judgement,
     Message,
     Plan,

@@ -452,6 +452,7 @@ attribution = Table(
 )
 
 # Who may ask the endpoint. The key itself is nowhere: it is told once, when it is made.
+_QUOTAS = (("usd", Float, "US dollars"), ("requests", Integer, "The number"), ("tokens", Integer, "Tokens"))
 api_key = Table(
     "api_key",
     metadata,
@@ -465,15 +466,9 @@ api_key = Table(
     Column("deadline_s", Float, doc="How long one of its requests may take, in seconds"),
     _needed("leave_out", NAMES, "JSON list of models and providers that it does without"),
     *(
-        Column(
-            f"{period}_{what}", kind, doc=f"{words} that its requests of a {period} may take; empty: no limit"
-        )
+        Column(f"{period}_{what}", kind, doc=f"{words} of its requests of a {period}; empty: no limit")
         for period in ("day", "month")
-        for what, kind, words in (
-            ("usd", Float, "US dollars"),
-            ("requests", Integer, "How many"),
-            ("tokens", Integer, "Tokens"),
-        )
+        for what, kind, words in _QUOTAS
     ),
 )
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from core.play.chat import NOTE
 from tests.builders.own_tasks import Exercise
 from tests.core.pool.faulty_server import (
     HANG_UP,
@@ -214,8 +215,14 @@ ROLE_CHECK = Exercise(
 
 
 def role_in(prompt: str) -> str:
-    """The role that a model is asked to be."""
-    return next(role for role in ("Thinker", "Worker", "Verifier") if f"you are the {role}" in prompt)
+    """The role that a model is asked to be, by the prompt for a task or for a conversation."""
+    for role in ("Thinker", "Worker", "Verifier"):
+        if f"you are the {role}" in prompt:
+            return role
+    note = prompt.rpartition(NOTE)[2] if NOTE in prompt else ""
+    if "VERDICT-" in note:
+        return "Verifier"
+    return "Thinker" if "Plan the next reply" in note else "Worker"
 
 
 def tag_in(prompt: str) -> str:

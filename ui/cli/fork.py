@@ -37,7 +37,7 @@ from ui.runs.settings.forks import ForkSettings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from core.episode import Change, ChangeKind
+    from core.changes import Change, ChangeKind
     from core.settings import Settings
     from storage.store import Store
     from ui.runs.forks.results import Results
@@ -210,7 +210,7 @@ def _pairs(points: int) -> int:
 
 def _change(asked: ForkSettings, usual: Change | None) -> Change:
     """The one change that was asked for, the `usual` one where none was; ConfigError when it is none, or several."""
-    from core.episode import Change
+    from core.changes import Change
 
     values: dict[ChangeKind, str | None] = {
         "model": asked.model,

@@ -106,7 +106,7 @@ def add(
         from tempfile import TemporaryDirectory
 
         from storage.upkeep.retention import moment_of
-        from ui.runs.feedback import write_served
+        from ui.endpoint.feedback import write_served
 
         with opened_store(store) as opened, TemporaryDirectory() as folder:
             at = moment_of(since, opened.now())

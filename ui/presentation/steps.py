@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from core.episode import Change, ChangeKind, Role
+from core.changes import Change, ChangeKind
+from core.episode import Role
 from core.workflow import PlanFault, Topology
 from ui.presentation.theme import NEUTRAL_COLOUR, ROLE_STYLES, one_line
 from ui.presentation.words import policy_name, turns_words

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, TypeVar, overload
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from core.episode import Change, Protocol, Role, Task
+from core.changes import Change
+from core.episode import Protocol, Role, Task
 from core.errors import StoreError, TrinityError
 from core.fields import MOST_SEED, RULES, Setting, Turns
 from core.settings import POCKET_POOL, Computing

@@ -207,7 +207,7 @@ class StandBy:
                 assert process.stdin is not None
                 process.stdin.write(b"\n")
                 process.stdin.flush()
-            except OSError:  # it is just dying
+            except (OSError, ValueError):  # it is just dying, or its pipe was closed with the app
                 return None
             return process.pid
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from core.episode import BASELINE, FORK, Ask, Episode, Reply, Task
+from core.changes import BASELINE, FORK
+from core.episode import Ask, Episode, Reply, Task
 from core.errors import BudgetError
 from core.evolution.config import ADAPTED_AT_MOST, CHOOSING, controls_at_most, label_episodes
 from core.evolution.cycles import CYCLES, PLAIN_CYCLES

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from core.analysis.head_lens import overruled_pair
+from core.changes import Fork
 from core.draws import turn_key
-from core.episode import Decide, Decision, Episode, Fork, Protocol, Role, Task, Transcript
+from core.episode import Decide, Decision, Episode, Protocol, Role, Task, Transcript
 from core.play.policies import RandomPolicy, override_decision
 
 MODELS = ("ann", "bob", "eve")

@@ -9,21 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.changes import Change, ChangeKind
 from core.conduct.planners import CHECK, MERGE, PLAN, SOLVE, RecordedWorkflows, legal_workflow, planner_policy
 from core.conduct.reading import write_workflow
 from core.draws import reply_seed
-from core.episode import (
-    Ask,
-    Change,
-    ChangeKind,
-    EndReason,
-    Episode,
-    Flag,
-    Reply,
-    Status,
-    Task,
-    Usage,
-)
+from core.episode import Ask, EndReason, Episode, Flag, Reply, Status, Task, Usage
 from core.errors import ConfigError
 from core.play.drive import drive_many
 from core.play.forking import (

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from core.changes import Change
 from core.conduct.prompts import Passed, Reach, passed, reach_of, unused
-from core.episode import Ask, Change, Episode, Reply
+from core.episode import Ask, Episode, Reply
 from core.play.forking import forked_step
 from core.pool.spec import Dialect
 from core.workflow import AccessMode, Workflow

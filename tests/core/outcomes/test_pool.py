@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core.changes import Change
 from core.conduct.planners import (
     FIXED,
     FixedPlanner,
@@ -18,7 +19,6 @@ from core.conduct.planners import (
 )
 from core.conduct.prompts import WORDS, subtask_word
 from core.episode import (
-    Change,
     EndReason,
     Episode,
     EpisodeFinished,

@@ -8,16 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from core.changes import Change, ChangeKind, Fork
 from core.episode import (
     Ask,
-    Change,
-    ChangeKind,
     Decide,
     Decision,
     EndReason,
     Episode,
     Flag,
-    Fork,
     Protocol,
     Reply,
     Role,

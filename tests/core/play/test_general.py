@@ -10,19 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import (
-    Ask,
-    Change,
-    Episode,
-    Flag,
-    Message,
-    Protocol,
-    Reply,
-    Role,
-    Task,
-    TranscriptEntry,
-    Verdict,
-)
+from core.changes import Change
+from core.episode import Ask, Episode, Flag, Message, Protocol, Reply, Role, Task, TranscriptEntry, Verdict
 from core.grader import Grader
 from core.play import roles
 from core.play.drive import drive

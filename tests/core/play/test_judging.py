@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
+from core.changes import Change
 from core.conduct.planners import RecordedWorkflows
 from core.episode import (
     Ask,
-    Change,
     Decide,
     Decision,
     Episode,

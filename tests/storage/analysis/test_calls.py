@@ -9,18 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from core.episode import (
-    Change,
-    EndReason,
-    Episode,
-    Flag,
-    Fork,
-    Reply,
-    Role,
-    Turn,
-    Usage,
-    Verdict,
-)
+from core.changes import Change, Fork
+from core.episode import EndReason, Episode, Flag, Reply, Role, Turn, Usage, Verdict
 from core.finish import EDITED
 from storage.analysis.costs import pool_means, spending_by, sum_spending
 from storage.analysis.health import model_health

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from core.episode import CHANGE_KINDS, Change, Episode, Fork, Message, Status
+from core.changes import CHANGE_KINDS, Change, Fork
+from core.episode import Episode, Message, Status
 from core.play.forking import prefix_digest
 from storage.files import interchange, validation
 from storage.files.interchange import import_file, import_runs

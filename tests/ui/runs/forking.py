@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.episode import Change
+from core.changes import Change
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.ui.sums import Sums

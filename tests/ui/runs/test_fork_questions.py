@@ -17,7 +17,8 @@ from streamlit.testing.v1 import AppTest
 
 from core.analysis.metrics import wilson_interval
 from core.analysis.power import MOST_PLAYS, luck_verdict
-from core.episode import ROLE_ORDER, Change, Decision, Episode, Fork, Role, Status
+from core.changes import Change, Fork
+from core.episode import ROLE_ORDER, Decision, Episode, Role, Status
 from core.errors import ConfigError, StoreError
 from core.heads import softmax
 from core.play.forking import right_reply

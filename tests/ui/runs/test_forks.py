@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 import pytest
 
 from core.analysis.metrics import PairedDifference
-from core.episode import Change, Status, Verdict
+from core.changes import Change
+from core.episode import Status, Verdict
 from core.errors import ConfigError, StoreError
 from storage.filters.episode_filter import EpisodeFilter
 from storage.reads import forks

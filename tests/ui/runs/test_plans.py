@@ -11,7 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from core.episode import Change, Role, Task
+from core.changes import Change
+from core.episode import Role, Task
 from core.errors import StoreError
 from core.evolution.config import EvolveConfig
 from core.planner.config import PUBLISHED, LearnConfig

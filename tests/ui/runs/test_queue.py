@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import update
 
-from core.episode import Change, Role
+from core.changes import Change
+from core.episode import Role
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.forking import decider_of_turn, new_child

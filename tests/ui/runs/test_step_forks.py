@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
+from core.changes import Change
 from core.conduct.planners import planner_policy
-from core.episode import Ask, Change, Episode, EpisodeFinished, Flag, Replied, Reply, Task, TurnStarted, Usage
+from core.episode import Ask, Episode, EpisodeFinished, Flag, Replied, Reply, Task, TurnStarted, Usage
 from core.errors import ConfigError
 from core.play.drive import drive_many
 from core.play.policies import new_episode

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
+from core.changes import Change
 from core.checkpoint import Checkpoint
-from core.episode import Change
 from core.settings import Computing
 from core.tokens.shelf import Shelved, put
 from storage.analysis.defaults import most_telling

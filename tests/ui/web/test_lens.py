@@ -24,9 +24,10 @@ from core.analysis.head_lens import (
     rounding,
     sampled_choices,
 )
+from core.changes import Fork
 from core.checkpoint import Checkpoint, EncoderIdentity
 from core.draws import uniform
-from core.episode import ROLE_ORDER, Decide, Decision, Episode, Fork, Role, Transcript, TranscriptEntry
+from core.episode import ROLE_ORDER, Decide, Decision, Episode, Role, Transcript, TranscriptEntry
 from core.errors import CheckpointError
 from core.heads import HeadKind, softmax, split
 from core.play.session import request_at

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from core.changes import Change, Fork
 from core.conduct.planners import planner_policy
 from core.conduct.prompts import Passed
-from core.episode import Change, EpisodeFinished, Fork, Task
+from core.episode import EpisodeFinished, Task
 from core.play.drive import drive_many
 from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many

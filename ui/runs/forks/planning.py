@@ -11,8 +11,9 @@ from urllib.parse import parse_qsl
 
 from core.analysis.head_lens import runner_up
 from core.analysis.power import MOST_PLAYS
+from core.changes import FORK, Change, ChangeKind, Fork
 from core.conduct.prompts import Reach, reach_of
-from core.episode import FORK, ROLE_ORDER, Change, ChangeKind, Episode, Fork, Role, Status, Verdict
+from core.episode import ROLE_ORDER, Episode, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,

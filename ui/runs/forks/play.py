@@ -9,8 +9,9 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from core.analysis.power import MOST_PLAYS, enough
+from core.changes import BASELINE, FORK
 from core.conduct.planners import RecordedWorkflows
-from core.episode import BASELINE, FORK, Decision, Episode, Event, Status, Turn
+from core.episode import Decision, Episode, Event, Status, Turn
 from core.errors import ConfigError, StoreError
 from core.ids import episode_id
 from core.play.drive import GradeMany, drive_many

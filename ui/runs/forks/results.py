@@ -10,7 +10,8 @@ from typing import Any
 
 from core.analysis.metrics import PairedDifference, clustered_difference, clustered_share
 from core.analysis.power import ERROR, MOST_PLAYS, LuckVerdict, difference_seen, luck_verdict
-from core.episode import BASELINE, FORK, Change, Status
+from core.changes import BASELINE, FORK, Change
+from core.episode import Status
 from storage.reads import forks
 from storage.reads.forks import Child
 from storage.rows.summaries import RunStatus, RunSummary

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, urlencode
 import streamlit as st
 
 from core.analysis.power import pairs_to_see
-from core.episode import Change, ChangeKind, Episode, Role, Verdict
+from core.changes import Change, ChangeKind
+from core.episode import Episode, Role, Verdict
 from core.errors import TrinityError
 from core.fields import settings_of
 from core.play.forking import (

@@ -13,7 +13,8 @@ import plotly.graph_objects as go
 import streamlit as st
 
 from core.analysis.power import MOST_PLAYS
-from core.episode import BASELINE, FORK, Role, Verdict
+from core.changes import BASELINE, FORK
+from core.episode import Role, Verdict
 from storage.reads.episode_steps import read_head
 from storage.reads.forks import Child
 from storage.rows.summaries import RunSummary, TurnOutline

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from core.episode import Change
+from core.changes import Change
 from storage.reads.episode_steps import FAMILY, Variation, read_family
 from storage.store import Store
 from ui.presentation.steps import change_words

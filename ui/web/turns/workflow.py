@@ -9,8 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 import streamlit as st
 
+from core.changes import ChangeKind
 from core.conduct.prompts import Passed, passed, subtask_word, unused
-from core.episode import ChangeKind, Episode, Plan, Status, Turn
+from core.episode import Episode, Plan, Status, Turn
 from core.workflow import Workflow
 from ui.presentation.comparison import enumerated
 from ui.presentation.steps import FAULT_WORDS, change_words

@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl, urlencode
 
 import streamlit as st
 
-from core.episode import Change, Episode
+from core.changes import Change
+from core.episode import Episode
 from core.errors import ConfigError, TrinityError
 from core.play.forking import decider_of_turn, forked_turn
 from storage.filters.episode_filter import EpisodeFilter
