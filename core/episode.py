@@ -86,7 +86,7 @@ class Flag(StrEnum):
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
     FAILED_OVER = (
-        "failed_over"  # its model could not be asked: it is masked from here on, and the turn does not count
+        "failed_over"  # its model could not be asked, and is masked from here on; the turn does not count
     )
     REPAIRED = "repaired"  # the answer, written again in the form that was asked for; the turn does not count
     REUSED = "reused"  # the reply was there already: nobody was asked, and nothing was paid

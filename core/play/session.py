@@ -246,9 +246,8 @@ class _EpisodeState:
     def add(self, turn: Turn) -> None:
         role, model = turn.decision.role, turn.decision.model
         self.uncounted += not turn.counts
-        if (
-            Flag.FAILED_OVER in turn.flags
-        ):  # as if it had not been: the decision is taken again, without the model
+        if Flag.FAILED_OVER in turn.flags:
+            # As if it had not been: the decision is taken again, without the model.
             self.turns.append(turn)
             self.model_mask = tuple(
                 name != model and (not self.model_mask or self.model_mask[slot])

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -113,7 +113,6 @@ def _points(one: Candidate) -> str:
 
 
 def tune(
-    context: typer.Context,
     pool: PoolOption = None,
     tasks: Annotated[
         str | None,
@@ -155,8 +154,8 @@ def tune(
 
     First each model answers validation tasks alone. Then a coordinator is evolved on other tasks, as far as the ceiling
     allows. At the end it and a cascade of the models answer the same validation tasks. A single model is chosen unless
-    another policy is shown to solve more of them, or solves as many for a third less. Replies that are stored
-    are not paid for again, so a command that was stopped can be given again.
+    another policy is shown to solve more of them, or solves as many for a third less. The ceiling is over all of it.
+    What was played is not played again, so a command that was stopped can be given again.
 
     [dim]$[/] trinity tune --pool pool.toml --tasks tasks.jsonl --max-cost 20
 
@@ -209,6 +208,7 @@ class _Tuning:
     validation: int
     turns: int
     seed: int
+    runs: list[str] = field(default_factory=list)  # so far, all of which the one ceiling is over
 
     def measured(self, episodes: int | None) -> tuple[list[Candidate], Candidate]:
         """Every candidate, and among them the best single model."""
@@ -216,9 +216,8 @@ class _Tuning:
 
         alone, singles = self._alone()
         single = max(singles, key=lambda one: one.order)
-        spent = sum((one.cost_usd or 0.0) * one.n for one in singles)
         teams = []
-        if (budget := self._affordable(singles, spent, episodes)) >= FEWEST_EPISODES:
+        if (budget := self._affordable(singles, episodes)) >= FEWEST_EPISODES:
             teams.append(self._evolve(budget))
         elif episodes != 0:
             say(
@@ -238,17 +237,20 @@ class _Tuning:
         run = self._play(replace(plan, cycles=cycles))
         return run, self._candidates(run, 1)
 
-    def _affordable(self, singles: Sequence[Candidate], spent: float, episodes: int | None) -> int:
+    @property
+    def _left_usd(self) -> float | None:
+        """What the ceiling leaves after the runs so far; None without one."""
+        ceiling = self.settings.max_cost_usd
+        spent = sum(self.store.runs.spent_usd(run) for run in self.runs)
+        return None if ceiling is None else max(0.0, ceiling - spent)
+
+    def _affordable(self, singles: Sequence[Candidate], episodes: int | None) -> int:
         """How many episodes an evolution may play."""
         most = EPISODES if episodes is None else episodes
-        if self.settings.max_cost_usd is None or episodes == 0:
-            return most
-        dearest = max((one.cost_usd or 0.0 for one in singles), default=0.0)
-        if not dearest:
-            return most
         mean = sum(one.cost_usd or 0.0 for one in singles) / len(singles)
-        left = (1 - _KEPT_BACK) * (self.settings.max_cost_usd - spent)
-        return max(0, min(most, int(left / (_CALLS * mean))))
+        if self._left_usd is None or not mean:
+            return most
+        return min(most, int((1 - _KEPT_BACK) * self._left_usd / (_CALLS * mean)))
 
     def _evolve(self, episodes: int) -> str:
         """The best checkpoint of an evolution of about so many episodes, on tasks that are not the validation's."""
@@ -275,7 +277,9 @@ class _Tuning:
         plan = (
             replace(plan, name=name) if known is None else plan_of(self.store.runs.get(known), EvolutionPlan)
         )
+        plan = replace(plan, max_cost_usd=self._left_usd)
         run = play_evolution(self.store, plan, known, {"population": ""}, pilot=False)
+        self.runs.append(run)
         best = best_of(self.store.learning.updates(run), "generation")
         assert best is not None  # the last generation is always validated
         return str(best["checkpoint"])
@@ -308,15 +312,16 @@ class _Tuning:
         from ui.runs.settings.batch import BatchPlan
         from ui.runs.settings.learning import plan_from
 
+        settings = replace(self.settings, max_cost_usd=self._left_usd)
         evolution = chosen.pop("evolution", {})
         common = {"tasks": self.tasks, **chosen, **evolution}
         if kind is not BatchPlan:
-            return plan_from(kind, common | {"validation": self.validation}, self.settings)
+            return plan_from(kind, common | {"validation": self.validation}, settings)
         n = len(
             load_tasks(absolute_tasks(self.tasks), "validation", self.validation, self.seed, at_most=True)
         )
         own = {"split": "validation", "n": n, "seed": self.seed}
-        return complete_plan(self.store, plan_from(kind, common | own, self.settings))
+        return complete_plan(self.store, plan_from(kind, common | own, settings))
 
     def _play(self, plan: BatchPlan) -> str:
         """The run of a plan, once it is over; one that was begun before goes on, or is taken as it is."""
@@ -326,11 +331,14 @@ class _Tuning:
 
         known = self._begun(plan)
         if known is not None and known.status is RunStatus.FINISHED:
-            return known.id
-        parts = prepare(self.store, plan)
-        total = len(parts.tasks) * len(parts.policies)
-        resume = None if known is None else known.id
-        return play_out(self.store, parts, resume, "episodes", total, _advance).finished()
+            run = known.id
+        else:
+            parts = prepare(self.store, plan)
+            total = len(parts.tasks) * len(parts.policies)
+            resume = None if known is None else known.id
+            run = play_out(self.store, parts, resume, "episodes", total, _advance).finished()
+        self.runs.append(run)
+        return run
 
     def _begun(self, plan: BatchPlan) -> RunSummary | None:
         """The newest run of the same plan."""

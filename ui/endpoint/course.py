@@ -86,8 +86,8 @@ class Course:
         """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that
         has to be checked first is none, and where the text of an earlier turn went out, no second one does."""
         asked, order = self.asked, self.order
-        if self.live is not None:
-            return asked is not None and asked.messages == self.live.messages and asked.index == index
+        if self.live is not None and (self.live.turn == index or self.live.sent):
+            return self.live.turn == index
         counted = sum(turn.counts for turn in self.turns)
         if (
             asked is None
@@ -99,7 +99,7 @@ class Course:
             or order.asked.tools.must_call
         ):
             return False
-        self.live = LiveText(order.asked.stop, asked.messages)
+        self.live = LiveText(index, order.asked.stop, asked.messages)
         return True
 
     def rest(self, text: str | None) -> str | None:
@@ -111,7 +111,7 @@ class Course:
             raise self._failed(
                 502,
                 "answer_changed",
-                f"A model broke off after a part of its text had been sent, and another gave the answer (episode "
+                f"A reply broke off after a part of its text had been sent, and the answer is another text (episode "
                 f"{self.id}): ask again.",
             )
         return rest

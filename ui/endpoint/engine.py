@@ -386,9 +386,8 @@ class Engine:
             ask = replace(ask, max_tokens=tokens, tools=asked.tools.tools, must_call=asked.tools.must_call)
             if asked.answer_format is not None:
                 ask = replace(ask, answer_format=asked.answer_format.sent)
-        elif any(
-            "tool_calls" in one.beside for one in ask.messages
-        ):  # some servers want to know the tools again
+        elif any("tool_calls" in one.beside for one in ask.messages):
+            # Some servers want to know the tools again.
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
         ask = replace(ask, top_p=asked.top_p)
         allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)

@@ -23,6 +23,8 @@ DEEPEST = 100
 LONGEST_ANSWER = 1_000_000
 #: So much is told of what is wrong with an answer, in characters.
 LONGEST_FAULT = 500
+#: So many braces of a text are tried as the beginning of an object.
+MOST_TRIES = 1_000
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
 
 
@@ -112,7 +114,9 @@ class AnswerFormat:
 def only_object(text: str) -> str:
     """The text of the only JSON object among other words; empty where there is none, or more than one."""
     decoder, found, at = json.JSONDecoder(), list[str](), text.find("{")
-    while at >= 0 and len(found) < 2:
+    for _ in range(MOST_TRIES):
+        if at < 0 or len(found) > 1:
+            break
         try:
             _, end = decoder.raw_decode(text, at)
             found.append(text[at:end])

@@ -16,10 +16,11 @@ _SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
 
 @dataclass
 class LiveText:
-    """The text of one reply. What was `sent` is a beginning of the answer, but where a reply is changed afterwards:
-    `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`: what the model was
-    sent, of which it may repeat the notes."""
+    """The text of one reply, that of turn `turn`. What was `sent` is a beginning of the answer, but where a reply is
+    changed afterwards: `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`:
+    what the model was sent, of which it may repeat the notes."""
 
+    turn: int = 0
     stops: Sequence[str] = ()
     messages: Sequence[Message] = ()
     raw: str = ""

@@ -90,6 +90,28 @@ def test_from_a_pool_to_a_tier_in_one_command(world: Sums, tmp_path: Path) -> No
     assert again["candidates"] == told["candidates"]
 
 
+@pytest.mark.process
+def test_one_ceiling_is_over_all_that_is_played(world: Sums, tmp_path: Path) -> None:
+    world.add_tasks("validation", 30)
+    world.price(1.0)
+    pool = world.folder / "pool.toml"
+    first, second = pool.read_text().split("[[model]]")[1:]
+    pool.write_text(f"[[model]]{first}[[model]]{second.replace('= 1.0', '= 0.1')}")
+    command = ["tune", "--pool", pool, "--tasks", world.tasks, "--validation", 30, "--episodes", 0]
+    world.done(*command, "--max-cost", 5, "--write", tmp_path / "a.toml")
+    with world.kept() as store:
+        together, alone = (store.runs.spent_usd(run.id) for run in store.runs.list("run"))
+        for run in store.runs.list("run"):
+            store.runs.delete(run.id)
+    ceiling = alone + 0.02  # a call may cost almost as much as that, by its bound
+    result = world.trinity(*command, "--max-cost", ceiling, "--write", tmp_path / "b.toml")
+    assert together < 0.02 or result.code == 1
+    with world.kept() as store:
+        assert sum(store.runs.spent_usd(run.id) for run in store.runs.list("run")) <= ceiling
+        [last, _] = store.runs.list("run")
+        assert last.config["max_cost_usd"] <= 0.02 + 1e-9  # what the runs before it left
+
+
 def test_what_cannot_be_tuned_is_one_sentence(world: Sums, tmp_path: Path) -> None:
     assert "either --tasks FILE, or --outcomes NAME" in world.refused("tune")
     assert "either --tasks FILE, or --outcomes NAME" in world.refused(

@@ -22,9 +22,9 @@ import uvicorn
 from openai import OpenAI
 
 from core.episode import Episode
-from core.play.chat import NOTE
 from storage.shelves.endpoint import Limits
 from storage.store import Store
+from tests.builders.own_models import role_in
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import USAGE, Answer, FaultyServer, Request, faulty_server, ok
 from ui.endpoint.api import endpoint_app
@@ -51,14 +51,7 @@ def said_to(request: Request) -> str:
 
 def role_of(request: Request) -> str:
     """The role that a model is asked to be, by the prompt for a task or for a conversation."""
-    prompt = request.body["messages"][-1]["content"] or ""
-    for role in ("Thinker", "Worker", "Verifier"):
-        if f"you are the {role}" in prompt:
-            return role
-    note = prompt.rpartition(NOTE)[2] if NOTE in prompt else ""
-    if "VERDICT-" in note:
-        return "Verifier"
-    return "Thinker" if "Plan the next reply" in note else "Worker"
+    return role_in(request.body["messages"][-1]["content"] or "")
 
 
 def team(
