@@ -50,9 +50,9 @@ from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey, Quota
 from storage.store import Store
 from ui.endpoint.conversation import Asked
-from ui.endpoint.formats import form_fault
+from ui.endpoint.formats import Fitting
 from ui.endpoint.ledger import Ceiling, Ledger
-from ui.endpoint.schema_checks import CHECKING
+from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
@@ -61,6 +61,8 @@ log = logging.getLogger(__name__)
 
 #: So many runs of the endpoint are looked through for what other pools have cost.
 MOST_RUNS = 10_000
+#: So much is told of what is wrong with the form of an answer, in characters.
+LONGEST_FAULT = 500
 
 
 @dataclass(eq=False)
@@ -78,6 +80,7 @@ class Order:
     keep_texts: bool = True
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
+    fitting: tuple[str, Fitting] | None = None  # an answer whose form was checked, and how it came out
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
@@ -297,8 +300,10 @@ class Engine:
         return [self._form(grade) if grade.form_of else False for grade in grades]
 
     def _form(self, grade: Grade) -> bool | PendingVerdict:
-        wanted = self._orders[grade.form_of].asked.answer_format
-        return True if wanted is None else CHECKING.submit(form_fault, wanted, grade.answer)
+        order = self._orders[grade.form_of]
+        return (
+            True if order.asked.answer_format is None else CHECKING.submit(_form_fault, order, grade.answer)
+        )
 
     def _kept(self, event: Event) -> Event | None:
         """The event as the store may know it."""
@@ -395,6 +400,18 @@ class Engine:
             order.ceiling = allowed
             return EndReason.COST_CEILING
         return allowed
+
+
+def _form_fault(order: Order, answer: str) -> bool | Failure:
+    """True for an answer that has the form, or of which nobody can tell in time; else what is wrong with it. What was
+    found is kept with the order."""
+    assert order.asked.answer_format is not None
+    try:
+        fitting = order.asked.answer_format.read(answer)
+    except Undecided:
+        return True
+    order.fitting = answer, fitting
+    return True if fitting.text is not None else Failure("model", fitting.fault[:LONGEST_FAULT])
 
 
 def _episode_of(event: Event) -> str:

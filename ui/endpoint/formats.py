@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from core.episode import Failure
 from core.pool.wire import Malformed, strict_json
 from ui.endpoint.errors import ApiError, bad_request
 from ui.endpoint.schema_checks import CHECKS, NoSchema, Undecided
@@ -21,8 +20,6 @@ from ui.endpoint.wire import AnyFormat, FlatJsonSchemaFormat, JsonSchemaFormat, 
 DEEPEST = 100
 #: So long an answer is checked at most, in characters.
 LONGEST_ANSWER = 1_000_000
-#: So much is told of what is wrong with an answer, in characters.
-LONGEST_FAULT = 500
 #: So many braces of a text are tried as the beginning of an object.
 MOST_TRIES = 1_000
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*)\n\s*```\s*\Z", re.DOTALL)
@@ -123,16 +120,7 @@ def only_object(text: str) -> str:
         except (ValueError, RecursionError):
             end = at + 1
         at = text.find("{", end)
-    return found[0] if len(found) == 1 else ""
-
-
-def form_fault(wanted: AnswerFormat, answer: str) -> bool | Failure:
-    """True for an answer that has the form, or nobody can tell in time; else what is wrong with it."""
-    try:
-        fitting = wanted.read(answer)
-    except Undecided:
-        return True
-    return True if fitting.text is not None else Failure("model", fitting.fault[:LONGEST_FAULT])
+    return found[0] if len(found) == 1 and at < 0 else ""
 
 
 def answer_format(asked: AnyFormat | None, param: str) -> AnswerFormat | None:
