@@ -487,3 +487,8 @@ class EpisodeFinished:
 
 
 Event = EpisodeStarted | Plan | TurnStarted | Delta | Replied | Judgement | Turn | EpisodeFinished
+
+
+def episode_of(event: Event) -> str:
+    """The id of the episode that an event belongs to."""
+    return event.episode.id if isinstance(event, EpisodeStarted | EpisodeFinished) else event.episode_id

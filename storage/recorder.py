@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +42,7 @@ from core.episode import (
     Status,
     Turn,
     TurnStarted,
+    episode_of,
 )
 from core.errors import StoreError
 from core.play.judging import PASS_MARK
@@ -76,12 +77,13 @@ def record(
     another process took over): the driver is then closed before it spends anything more. What is wrong with one event
     alone, such as a text that no database holds, is thrown into the driver, which ends that episode.
     """
-    scribe = _EventWriter(store, owner, beside)
+    recorder = Recorder(store, owner, keep, beside)
     source = iter(events)
     try:
         event = next(source, None)
         while event is not None:
-            fault = scribe.fault(event, keep)
+            recorder.add(event)
+            [(_, fault)] = recorder.commit()
             if fault is None:
                 yield event
                 event = next(source, None)
@@ -136,24 +138,72 @@ class _OpenEpisode:
 
 
 @dataclass
-class _EventWriter:
-    """Writes events; remembers only what spares it a query."""
+class Recorder:
+    """Stores events of the runs of one `owner`: those that were added, in one transaction. `keep` and `beside` are as
+    `record` has them. Of what is stored it remembers only what spares it a query."""
 
     store: Store
-    owner: str | None
-    beside: Callable[[Connection, Event], None]
-    open: dict[str, _OpenEpisode] = field(default_factory=dict)
-    unknown: set[str] = field(default_factory=set)  # episodes whose beginning could not be stored
+    owner: str | None = None
+    keep: Callable[[Event], Event | None] = lambda event: event
+    beside: Callable[[Connection, Event], None] = lambda connection, event: None
+    _open: dict[str, _OpenEpisode] = field(default_factory=dict)
+    _unknown: set[str] = field(default_factory=set)  # episodes whose beginning could not be stored
+    _added: list[Event] = field(default_factory=list)
 
-    def fault(self, event: Event, keep: Callable[[Event], Event | None]) -> Exception | None:
+    def add(self, event: Event) -> None:
+        """Have it stored at the next commit."""
+        self._added.append(event)
+
+    def commit(self) -> list[tuple[Event, Exception | None]]:
+        """Store what was added, all or nothing; where that fails, one event after the other. Of each event, None, or
+        what is wrong with it: then it is not stored, nor is any later one of its episode. StoreError where the fault is
+        not an event's own: what is left is not stored."""
+        events, self._added = self._added, []
+        if len(events) > 1 and self._stored(events):
+            return [(event, None) for event in events]
+        faults = dict[str, Exception]()
+        found = list[tuple[Event, Exception | None]]()
+        for event in events:
+            name = episode_of(event)
+            fault = faults.get(name) or self._fault(event)
+            found.append((event, fault))
+            if fault is not None:
+                faults[name] = fault
+        return found
+
+    def settle(self, tell: Callable[[Event], None]) -> list[tuple[Event, Exception]]:
+        """Store what was added and tell it; what could not be stored, and why (`core.play.drive.DriveOptions`)."""
+        lost = list[tuple[Event, Exception]]()
+        for event, fault in self.commit():
+            if fault is None:
+                tell(event)
+            else:
+                lost.append((event, fault))
+        return lost
+
+    def _stored(self, events: Sequence[Event]) -> bool:
+        """Whether all of them could be stored together. Else nothing is, here or there."""
+        before = {name: replace(self._open[name]) for name in map(episode_of, events) if name in self._open}
+        try:
+            self._write([kept for event in events if (kept := self.keep(event)) is not None])
+        except Exception as error:  # which of them it was is found out one by one
+            if isinstance(error, StoreError) and not isinstance(error.__cause__, DataError | None):
+                raise
+            for name in {*map(episode_of, events)} - before.keys():
+                self._open.pop(name, None)
+            self._open |= before
+            return False
+        return True
+
+    def _fault(self, event: Event) -> Exception | None:
         """Store what is kept of an event; what is wrong with it where it cannot be stored. StoreError where that is no
         fault of its own."""
-        if isinstance(event, EpisodeFinished) and event.episode.id in self.unknown:
-            self.unknown.discard(event.episode.id)
+        if isinstance(event, EpisodeFinished) and event.episode.id in self._unknown:
+            self._unknown.discard(event.episode.id)
             return None
         try:
-            if (kept := keep(event)) is not None:
-                self.write(kept)
+            if (kept := self.keep(event)) is not None:
+                self._write([kept])
         except StoreError as error:
             if not isinstance(error.__cause__, DataError):
                 raise
@@ -163,39 +213,46 @@ class _EventWriter:
         else:
             return None
         if isinstance(event, EpisodeStarted):
-            self.unknown.add(event.episode.id)
+            self._unknown.add(event.episode.id)
         return fault
 
-    def write(self, event: Event) -> None:
-        """Store one event in one transaction."""
-        if isinstance(event, Delta):
-            self._delta(event)
+    def _write(self, events: Sequence[Event]) -> None:
+        """Store events in one transaction; the growing text of a reply in one of its own, and seldom."""
+        for event in events:
+            if isinstance(event, Delta):
+                self._delta(event)
+        events = [event for event in events if not isinstance(event, Delta)]
+        if not events:
             return
-        reply = event.reply if isinstance(event, Replied | Plan | Judgement) else None
-        # No known price: perhaps. What a table recorded was paid for long ago.
-        paid = reply is not None and reply.usage.charged_usd != 0 and reply.recorded is None
-        with writing(self.store.engine, durable=paid) as connection:
-            if isinstance(event, EpisodeStarted | EpisodeFinished):
-                run_id = event.episode.run_id
-            else:
-                run_id = self._seen(connection, event.episode_id).run_id
-            check_owner(connection, run_id, self.owner)
-            match event:
-                case EpisodeStarted():
-                    self._episode_started(connection, event.episode)
-                case Plan():
-                    self._planned(connection, event)
-                case TurnStarted():
-                    self._turn_started(connection, event)
-                case Replied():
-                    _replied(connection, event)
-                case Judgement():
-                    _judged(connection, event, self.store.now())
-                case Turn():
-                    self._turn(connection, event)
-                case EpisodeFinished():
-                    self._episode_finished(connection, event.episode)
-            self.beside(connection, event)
+        with writing(self.store.engine, durable=any(map(_is_paid, events))) as connection:
+            checked = set[str]()
+            for event in events:
+                if isinstance(event, EpisodeStarted | EpisodeFinished):
+                    run_id = event.episode.run_id
+                else:
+                    run_id = self._seen(connection, event.episode_id).run_id
+                if run_id not in checked:
+                    check_owner(connection, run_id, self.owner)
+                    checked.add(run_id)
+                self._store(connection, event)
+                self.beside(connection, event)
+
+    def _store(self, connection: Connection, event: Event) -> None:
+        match event:
+            case EpisodeStarted():
+                self._episode_started(connection, event.episode)
+            case Plan():
+                self._planned(connection, event)
+            case TurnStarted():
+                self._turn_started(connection, event)
+            case Replied():
+                _replied(connection, event)
+            case Judgement():
+                _judged(connection, event, self.store.now())
+            case Turn():
+                self._turn(connection, event)
+            case EpisodeFinished():
+                self._episode_finished(connection, event.episode)
 
     def _episode_started(self, connection: Connection, begun: Episode) -> None:
         held = connection.execute(_EPISODE, {"of": begun.id}).first()
@@ -208,7 +265,7 @@ class _EventWriter:
         self._keep_open(begun)
 
     def _planned(self, connection: Connection, event: Plan) -> None:
-        opened = self.open[event.episode_id]
+        opened = self._open[event.episode_id]
         connection.execute(_INSERT[plan], mapping.plan_row(event, self.store.now()))
         opened.progress = opened.progress.add_plan(event)
         connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
@@ -235,7 +292,7 @@ class _EventWriter:
 
     def _delta(self, event: Delta) -> None:
         """Keep the growing text for readers, a few times a second; the whole reply replaces it."""
-        opened = self.open.get(event.episode_id)
+        opened = self._open.get(event.episode_id)
         if opened is None:
             return
         opened.partial += event.text
@@ -249,7 +306,7 @@ class _EventWriter:
             connection.execute(_INSERT[text], row)
 
     def _turn(self, connection: Connection, event: Turn) -> None:
-        opened = self.open[event.episode_id]
+        opened = self._open[event.episode_id]
         changed = connection.execute(_FINISH, {**_place(event), **mapping.finished_row(event)})
         if changed.rowcount != 1:
             raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
@@ -265,11 +322,11 @@ class _EventWriter:
         changed = connection.execute(_END, row)
         if changed.rowcount != 1:
             raise _is_finished(ended.id)
-        self.open.pop(ended.id, None)
+        self._open.pop(ended.id, None)
 
     def _seen(self, connection: Connection, episode_id: str) -> _OpenEpisode:
         """The open episode; one that is resumed is read back first."""
-        if episode_id not in self.open:
+        if episode_id not in self._open:
             found = next(read_episodes(connection, [episode_id]), None)
             if found is None:
                 raise StoreError(f"Episode {episode_id} was never started in this store.")
@@ -277,11 +334,17 @@ class _EventWriter:
                 raise _is_finished(episode_id)
             connection.execute(_RESUME, {"of": episode_id})
             self._keep_open(found)
-        return self.open[episode_id]
+        return self._open[episode_id]
 
     def _keep_open(self, known: Episode) -> None:
         progress = EpisodeProgress.over(known.models, known.turns, known.plans)
-        self.open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
+        self._open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
+
+
+def _is_paid(event: Event) -> bool:
+    """Whether it holds a reply that cost money, or may have: what a table recorded was paid for long ago."""
+    reply = event.reply if isinstance(event, Replied | Plan | Judgement) else None
+    return reply is not None and reply.usage.charged_usd != 0 and reply.recorded is None
 
 
 def _is_finished(episode_id: str) -> StoreError:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from core.episode import Grade, Protocol, Role, Task
-from core.play.drive import GradeMany, final_verdicts
+from core.play.drive import GradeMany
+from core.play.judging import final_verdicts
 from core.play.reading import read_reply
 from core.tasks.choices import options_of, read_choice
 from core.tasks.graders import normalise_answer, syntax_of

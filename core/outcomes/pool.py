@@ -24,8 +24,9 @@ from core.draws import derive_seed
 from core.episode import Ask, Failure, Grade, PendingVerdict, Recorded, Reply, Role, Task, Usage, Verdict
 from core.errors import ConfigError, PoolError, TaskError
 from core.outcomes.table import OutcomeTable, judges_of, plans_of
-from core.play.drive import GradeMany, final_verdicts
+from core.play.drive import GradeMany
 from core.play.ensembles import MajorityVote, MixtureOfAgents
+from core.play.judging import final_verdicts
 from core.play.policies import Policy, Pupil, innermost
 from core.pool.pool import entry
 from core.pool.spec import ModelSpec

@@ -32,8 +32,9 @@ from core.episode import (
     Turn,
     TurnStarted,
     WritePlan,
+    episode_of,
 )
-from core.errors import BudgetError, NothingAllowed, TaskError, TrinityError
+from core.errors import BudgetError, NothingAllowed, TrinityError
 from core.play.policies import Masks, Policy, innermost
 from core.pool.pool import Flight, Hear, Pool, closing, flight_of
 from core.pool.spec import ModelSpec
@@ -51,15 +52,6 @@ Terms = Callable[[Episode, Ask], Ask | EndReason]
 StoredReplies = Mapping[tuple[str, int, str, tuple[Message, ...]], Reply]
 
 
-def final_verdicts(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
-    """Verdicts once they have all come. TaskError where nobody can tell."""
-    found = [one.result() if isinstance(one, Future) else one for one in verdicts]
-    for one in found:
-        if isinstance(one, Failure):
-            raise TaskError(one.message)
-    return [one is True for one in found]
-
-
 class DriveOptions(Masks, total=False):
     """What every driver takes besides the episodes.
 
@@ -68,7 +60,8 @@ class DriveOptions(Masks, total=False):
     instead of asking the same again. With `stream`, models are asked one after the other, text arrives as Delta events,
     `stop` is asked at each of them too, and a call that the pool refuses to pay for (BudgetError) ends its episode as
     interrupted. `terms` is told of each call before it is made, but not of a judge's: it gives the call as it shall be
-    made, or why the episode ends instead.
+    made, or why the episode ends instead. `settle` is called before any call begins and before the driver waits: it
+    has all events so far stored, and gives those that could not be, each with what is wrong with it.
 
     Whatever else is raised while an episode is played, and whatever is thrown in where one of its events was yielded
     (it could not be stored), ends that episode alone, as missing; what goes wrong for a batch is tried one by one. The
@@ -76,6 +69,7 @@ class DriveOptions(Masks, total=False):
 
     stop: Stop | None
     terms: Terms | None
+    settle: Callable[[], Sequence[tuple[Event, Exception]]]
     stored_replies: StoredReplies | None
     stream: bool
     stops: tuple[type[Exception], ...]
@@ -342,6 +336,7 @@ class _Table:
         for verdict, seat in come:
             yield from self.isolate(seat, self.take_verdict(seat, verdict))
         yield from self.decide_all()
+        yield from self.settle()
         yield from self.ask_all()
         busy = any(seat.request is not None for seat in self.seats)
         if self.judged and not busy and not self.flight.under_way:
@@ -355,7 +350,26 @@ class _Table:
             yield from self.isolate(seat, self.take(seat, step, _no_reply("pool")))
         graded = [(seat, seat.request) for seat in self.seats if isinstance(seat.request, Grade)]
         yield from self.answer_together(graded, self.grade, self.take_verdict)
+        yield from self.settle()
         self.seats = [seat for seat in self.seats if seat.outcome is None]
+
+    def settle(self) -> Iterator[Event]:
+        """Have all that happened so far stored. An episode of which something could not be ends as missing, with what
+        could."""
+        settle = self.options.get("settle")
+        while settle is not None and (lost := settle()):
+            gone, faults = (
+                {id(event) for event, _ in lost},
+                {episode_of(event): fault for event, fault in lost},
+            )
+            for seat, fault in [
+                (one, faults[one.episode.id]) for one in self.seats if one.episode.id in faults
+            ]:
+                seat.turns = [one for one in seat.turns if id(one) not in gone]
+                seat.plans = [one for one in seat.plans if id(one) not in gone]
+                self.cancel(seat)
+                self.log_fault(seat, fault)
+                yield from seat.break_off(fault)
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
@@ -388,6 +402,7 @@ class _Table:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
         for seat in self.seats:
             yield from self.isolate(seat, self.ask(seat))
+        yield from self.settle()
         due, self.due = [one for one in self.due if one[0].outcome is None], []
         yield from self.answer_together(due, self.begin_calls, lambda seat, call: iter(()))
 

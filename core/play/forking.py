@@ -37,7 +37,8 @@ from core.errors import ConfigError
 from core.finish import EDITED
 from core.grader import WHOLE_REPLIES
 from core.play import reading, roles
-from core.play.drive import GradeMany, Terms, final_verdicts
+from core.play.drive import GradeMany, Terms
+from core.play.judging import final_verdicts
 from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
 from core.workflow import AccessMode, PlanFault, Workflow

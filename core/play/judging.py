@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
-from core.episode import Ask, Episode, Failure, Grade, Judgement, Message, Reply, Role, Task
-from core.errors import ConfigError
+from core.episode import Ask, Episode, Failure, Grade, Judgement, Message, PendingVerdict, Reply, Role, Task
+from core.errors import ConfigError, TaskError
 from core.grader import NO_REFERENCE
 from core.play.marks import without_marks
 from core.play.roles import quote
@@ -46,6 +47,15 @@ NO_JUDGE = (
     "Task {} is rated by a model, and the pool names none: write judge = true into the entry of one model of your "
     "pool.toml (see trinity pool init)."
 )
+
+
+def final_verdicts(verdicts: Sequence[bool | Failure | PendingVerdict]) -> list[bool]:
+    """Verdicts once they have all come. TaskError where nobody can tell."""
+    found = [one.result() if isinstance(one, Future) else one for one in verdicts]
+    for one in found:
+        if isinstance(one, Failure):
+            raise TaskError(one.message)
+    return [one is True for one in found]
 
 
 def check_judge(specs: Iterable[ModelSpec], tasks: Iterable[Task]) -> None:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from core.episode import Grade, Role, Task
 from core.errors import ConfigError
-from core.play.drive import GradeMany, final_verdicts
+from core.play.drive import GradeMany
+from core.play.judging import final_verdicts
 from core.play.roles import terse_answer, terse_prompt, terse_verdict
 from core.pocket import ENCODER, FAMILIES, WEIGHTS
 from core.pocket.corpus import Skill, training_transcripts

@@ -21,7 +21,8 @@ from types import MappingProxyType
 from core.episode import Failure, Grade, PendingVerdict, Task
 from core.errors import TaskError
 from core.grader import own_grader
-from core.play.drive import GradeMany, final_verdicts
+from core.play.drive import GradeMany
+from core.play.judging import final_verdicts
 from core.tasks.background import BACKGROUND, start_child
 from core.tasks.bubblewrap import check_sandbox
 from core.tasks.choices import read_choice

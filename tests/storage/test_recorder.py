@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from sqlalchemy import Engine, event
@@ -15,6 +17,7 @@ from core.episode import (
     Episode,
     EpisodeFinished,
     EpisodeStarted,
+    Event,
     Failure,
     Replied,
     Reply,
@@ -26,9 +29,10 @@ from core.episode import (
 )
 from core.errors import StoreError
 from core.play.drive import drive, drive_many
-from core.play.policies import single_policy
+from core.play.policies import Policy, single_policy
+from core.pool.pool import Pool
 from storage import recorder
-from storage.recorder import record
+from storage.recorder import Recorder, record
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
 from tests.builders.play import MODELS, HashPolicy, answer, births, ends, events, grade, pool, tasks
@@ -255,8 +259,35 @@ def test_a_process_that_takes_long_says_that_it_is_alive(
     assert beat > born + 0.05
 
 
+def one_by_one(store: Store, episodes: list[Episode], policy: Policy, some: Pool) -> Iterator[Event]:
+    """Episodes side by side, each event stored alone."""
+    return record(store, drive_many(episodes, policy, some, grade))
+
+
+def together(store: Store, episodes: list[Episode], policy: Policy, some: Pool) -> Iterator[Event]:
+    """Episodes side by side, whose events are stored together."""
+    kept, recorder = list[Event](), Recorder(store)
+    for one in drive_many(episodes, policy, some, grade, settle=partial(recorder.settle, kept.append)):
+        recorder.add(one)
+    yield from kept
+
+
+def test_events_that_are_stored_together_come_back_equal(store: Store) -> None:
+    commits = list[object]()
+    event.listen(store.engine, "commit", commits.append)
+    played = ends(together(store, births("r1", tasks(12)), HashPolicy(), pool()))
+    assert len(played) == 12
+    for id_, whole in played.items():
+        assert store.episodes.get(id_) == whole
+    turns = max(len(whole.turns) for whole in played.values())
+    assert len(commits) <= 2 * turns + 2
+
+
+@pytest.mark.parametrize("way", [one_by_one, together])
 @pytest.mark.parametrize("what", ["seed", "tokens"])
-def test_what_no_database_can_hold_ends_its_episode_alone(store: Store, what: str) -> None:
+def test_what_no_database_can_hold_ends_its_episode_alone(
+    store: Store, what: str, way: Callable[..., Iterator[Event]]
+) -> None:
     """A number that is too large, in an episode before it begins or in a reply."""
     born = births("r1", tasks(3))
     if what == "seed":
@@ -267,7 +298,7 @@ def test_what_no_database_can_hold_ends_its_episode_alone(store: Store, what: st
         return Reply("answer 12", usage=Usage(2**70 if large else 1, 1))
 
     policy = single_policy(MODELS[0], MODELS, (Role.WORKER,))
-    played = ends(record(store, drive_many(born, policy, ScriptedPool(specs(MODELS), reply), grade)))
+    played = ends(way(store, born, policy, ScriptedPool(specs(MODELS), reply)))
     assert [played[one.id].status for one in born] == [Status.FINISHED, Status.MISSING, Status.FINISHED]
     assert "This program failed" in (played[born[1].id].error or "")
     for one in (born[0], born[2]):

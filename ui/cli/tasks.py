@@ -241,7 +241,7 @@ def _grade(lines: list[dict[str, Any]], folder: Path) -> list[bool]:
     """Whether each answer is right, by graders of one's own from this folder too."""
     from core.episode import Grade, Task
     from core.grader import own_grader
-    from core.play.drive import final_verdicts
+    from core.play.judging import final_verdicts
     from core.tasks.graders import grading_of
     from core.tasks.own_graders import find_function
     from ui.runs import wiring

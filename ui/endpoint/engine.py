@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 
 from sqlalchemy import Connection
@@ -37,6 +38,7 @@ from core.episode import (
     Status,
     Turn,
     TurnStarted,
+    episode_of,
 )
 from core.errors import StoreError, TrinityError
 from core.play.drive import drive_arriving
@@ -45,7 +47,7 @@ from core.play.private import without_texts
 from core.pool.circuits import Circuits
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
-from storage.recorder import heartbeats, record
+from storage.recorder import Recorder, heartbeats
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey, Quota
 from storage.store import Store
@@ -272,6 +274,7 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
+        recorder = Recorder(self._store, owner(), self._kept, self._note)
         events = drive_arriving(
             inbox.take,
             _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),
@@ -283,16 +286,20 @@ class Engine:
             give_up=self._reason,
             hear=self._hear,
             served=True,
+            settle=partial(recorder.settle, self._tell),
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
-        told = record(self._store, events, owner=owner(), keep=self._kept, beside=self._note)
-        for event in told:
-            try:
-                self._heard(event)
-            except TrinityError:
-                raise
-            except Exception:
-                self._fell_silent(_episode_of(event))
+        for event in events:
+            recorder.add(event)
+
+    def _tell(self, event: Event) -> None:
+        """Book what was stored and tell it; a fault in that ends the one request."""
+        try:
+            self._heard(event)
+        except TrinityError:
+            raise
+        except Exception:
+            self._fell_silent(episode_of(event))
 
     def _grade(self, grades: Sequence[Grade]) -> list[bool | Failure | PendingVerdict]:
         """Whether answers have the form that was asked for: where that has to be checked, elsewhere. Nobody knows
@@ -308,13 +315,13 @@ class Engine:
     def _kept(self, event: Event) -> Event | None:
         """The event as the store may know it."""
         if isinstance(event, Replied | Plan):
-            self._unstored.add(_episode_of(event))
-        keep = self._orders[_episode_of(event)].keep_texts
+            self._unstored.add(episode_of(event))
+        keep = self._orders[episode_of(event)].keep_texts
         return event if keep else without_texts(event, self._store.now())
 
     def _note(self, connection: Connection, event: Event) -> None:
         """Store together with an episode's beginning who asked, and with a reply what it costs."""
-        name = _episode_of(event)
+        name = episode_of(event)
         if isinstance(event, EpisodeStarted):
             order = self._orders[name]
             key = order.key.id if order.key else None
@@ -335,7 +342,7 @@ class Engine:
 
     def _heard(self, event: Event) -> None:
         """Book what was stored, and tell it."""
-        name = _episode_of(event)
+        name = episode_of(event)
         over = isinstance(event, EpisodeFinished)
         if isinstance(event, Replied | Plan):
             self._unstored.discard(name)
@@ -412,8 +419,3 @@ def _form_fault(order: Order, answer: str) -> bool | Failure:
         return True
     order.fitting = answer, fitting
     return True if fitting.text is not None else Failure("model", fitting.fault[:LONGEST_FAULT])
-
-
-def _episode_of(event: Event) -> str:
-    named = getattr(event, "episode_id", None)
-    return str(named) if named is not None else str(event.episode.id)  # type: ignore[union-attr]

@@ -135,7 +135,7 @@ def own_answer(turn: Turn, task: Task) -> str | None:
 
 def same_by_grader(task: Task) -> Same:
     """Whether two answers to a task are the same as its grader sees it, where that is quick; else as texts."""
-    from core.play.drive import final_verdicts
+    from core.play.judging import final_verdicts
     from core.tasks.graders import grading_of
 
     def same(one: str, other: str) -> bool:

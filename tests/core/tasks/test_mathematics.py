@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Failure, Grade, Task
-from core.play.drive import final_verdicts
+from core.play.judging import final_verdicts
 from core.processes import cores
 from core.tasks import mathematics
 from core.tasks.choices import options_of, read_choice

@@ -12,7 +12,7 @@ import pytest
 
 from core.episode import Failure, Grade, Task
 from core.errors import TaskError
-from core.play.drive import final_verdicts
+from core.play.judging import final_verdicts
 from core.tasks.bubblewrap import Limits, _interpreter, check_sandbox
 from core.tasks.graders import grading_of
 from core.tasks.programs import passes, read_tests

@@ -15,7 +15,7 @@ import pytest
 from core.episode import Failure, Grade, Task
 from core.errors import TaskError
 from core.grader import NO_REFERENCE
-from core.play.drive import final_verdicts
+from core.play.judging import final_verdicts
 from core.tasks.adding import add_set, files_of, remove_set
 from core.tasks.graders import grade_many, grading_of
 from core.tasks.kept_tests import kept_tests

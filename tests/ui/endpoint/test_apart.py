@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from sqlalchemy.event import listen
 
-from core.episode import Decide, Decision, Event, Message, Status, TurnStarted
+from core.episode import Decide, Decision, Event, Message, Status, TurnStarted, episode_of
 from core.errors import ConfigError, StoreError
 from core.play.policies import CyclePolicy
 from storage.rows import engine as database
@@ -60,7 +60,7 @@ def tell_badly(patch: pytest.MonkeyPatch) -> None:
     heard = engine.Engine._heard
 
     def badly(self: engine.Engine, event: Event) -> None:
-        order = self._orders[engine._episode_of(event)]
+        order = self._orders[episode_of(event)]
         if isinstance(event, TurnStarted) and event.index == 1 and "bad" in order.episode.task.question:
             raise KeyError("turn")
         heard(self, event)
@@ -166,8 +166,8 @@ def test_a_reply_and_what_it_costs_are_stored_at_once(serve: Serve, monkeypatch:
     before = one.store.endpoint.charged_usd()
     assert chat(one)[0] == 200
     assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
-    # Who asked and that it began, and how it ended; of each turn that it began, its reply and what that gave.
-    assert commits == 2 + 3 * 3
+    # Of each of three turns, that it is asked, and what came of it.
+    assert commits == 3 * 2
     before = one.store.endpoint.charged_usd()
 
     def unstorable(*_: Any) -> Any:
