@@ -177,9 +177,9 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
 
 def bound_usd(spec: ModelSpec, ask: Ask) -> float:
     """The most that a try of this call can cost in USD, the tools and the form that are described in it included: a
-    token is at least one byte of text."""
+    token is at least one byte of text, and the reply as long as the call allows."""
     tokens_in = sum(len(message.text.encode()) + 16 for message in ask.messages)
-    most = call_usd(_with_prices(spec), tokens_in, spec.max_tokens) or 0.0
+    most = call_usd(_with_prices(spec), tokens_in, _longest(spec, ask)) or 0.0
     return most + len((ask.tools + ask.answer_format).encode()) * (spec.price_in or 0.0) / 1e6
 
 
@@ -189,11 +189,16 @@ def counted_usd(spec: ModelSpec, ask: Ask, counts: Counts) -> float:
     if counts.known:
         return call_usd(_with_prices(spec), counts.sent or 0, counts.written or 0, counts.cached) or 0.0
     if counts.sent is not None:
-        return call_usd(_with_prices(spec), counts.sent, spec.max_tokens, counts.cached) or 0.0
+        return call_usd(_with_prices(spec), counts.sent, _longest(spec, ask), counts.cached) or 0.0
     most = bound_usd(spec, ask)
     if counts.written is not None:
-        most -= (spec.max_tokens - counts.written) * (spec.price_out or 0.0) / 1e6
+        most -= (_longest(spec, ask) - counts.written) * (spec.price_out or 0.0) / 1e6
     return most
+
+
+def _longest(spec: ModelSpec, ask: Ask) -> int:
+    """The most tokens of the reply to a call."""
+    return spec.max_tokens if ask.max_tokens is None else ask.max_tokens
 
 
 def _with_prices(spec: ModelSpec) -> ModelSpec:

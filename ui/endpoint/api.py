@@ -82,8 +82,9 @@ def _routes(service: Service) -> APIRouter:
         body: ChatRequest | ResponsesRequest, request: Request, form: type[Chat | ResponseObject]
     ) -> Response:
         asked = read_request(body)
-        wanted = await run_check(partial(answer_format, *body.wanted_format))
-        listener = Listener()
+        given, param = body.wanted_format
+        wanted = await run_check(partial(answer_format, given, param)) if given else None
+        listener = Listener(patient=not body.stream)
         order = await run_in_threadpool(
             service.order, replace(asked, answer_format=wanted), request.state.key, listener.tell
         )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -35,21 +36,29 @@ async def run_check(check: Callable[[], T]) -> T:
 
 
 class Listener:
-    """Hears events from the thread that plays, in the loop that serves."""
+    """Hears events from the thread that plays, in the loop that serves. A `patient` one is woken at the end alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, patient: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
-        self._heard: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._heard: deque[Event | None] = deque()
+        self._patient, self._woken = patient, asyncio.Event()
 
     def tell(self, event: Event | None) -> None:
         """From any thread."""
-        with contextlib.suppress(RuntimeError):  # the server is gone
-            self._loop.call_soon_threadsafe(self._heard.put_nowait, event)
+        self._heard.append(event)
+        if event is None or not self._patient:
+            with contextlib.suppress(RuntimeError):  # the server is gone
+                self._loop.call_soon_threadsafe(self._woken.set)
 
-    async def next(self, until: float) -> Event | None:
-        """The next event; None at the end. TimeoutError when none came `until` then, on the monotonic clock."""
+    async def wait(self, until: float) -> None:
+        """Until there is something new. TimeoutError when nothing came `until` then, on the monotonic clock."""
         async with asyncio.timeout(max(0.0, until - time.monotonic())):
-            return await self._heard.get()
+            await self._woken.wait()
+        self._woken.clear()
+
+    def heard(self) -> list[Event | None]:
+        """What came since the last time, None at the end."""
+        return [self._heard.popleft() for _ in range(len(self._heard))]
 
 
 async def play_order(
@@ -61,19 +70,22 @@ async def play_order(
     engine.submit(order)
     try:
         while True:
+            over = False
             try:
-                event = await listener.next(order.deadline + (GRACE_S if course.out_of_time else 0.0))
+                await listener.wait(order.deadline + (GRACE_S if course.out_of_time else 0.0))
             except TimeoutError:
-                if course.out_of_time:
-                    return
+                over = course.out_of_time
                 course.out_of_time = True
                 engine.look()
-                continue
-            if event is None:
-                await run_check(course.check)
+            for event in listener.heard():
+                if event is None:
+                    if order.asked.answer_format is not None:
+                        await run_check(course.check)
+                    return
+                if (progress := course.take(event)) is not None:
+                    yield progress
+            if over:
                 return
-            if (progress := course.take(event)) is not None:
-                yield progress
     finally:
         if course.ended is None and not course.out_of_time:
             engine.look(cancelled=course.id)

@@ -8,7 +8,7 @@ import re
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -176,6 +176,7 @@ class Offer:
     specs: tuple[ModelSpec, ...]
     store: Store
     _known: tuple[float, list[ValidatedCheckpoint]] = (-math.inf, [])
+    _chosen: dict[str, tuple[float, _Best]] = field(default_factory=dict)  # by tier, and since when
 
     @cached_property
     def by_name(self) -> dict[str, ModelSpec]:
@@ -220,7 +221,14 @@ class Offer:
         return self._best(tier).turns if tier.policy in (BEST, "") else tier.turns
 
     def _best(self, tier: Tier) -> _Best:
-        """What is known to be best in a tier."""
+        """What is known to be best in a tier, as of a few seconds ago."""
+        at, found = self._chosen.get(tier.name, (-math.inf, None))
+        if found is None or time.monotonic() - at > KNOWN_S:
+            found = self._choose(tier)
+            self._chosen[tier.name] = time.monotonic(), found
+        return found
+
+    def _choose(self, tier: Tier) -> _Best:
         results = self._validated()
         checkpoint = best_or_newest(self._fitting(), results)
         if checkpoint is None:

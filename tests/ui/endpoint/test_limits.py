@@ -62,6 +62,16 @@ def test_a_key_s_limit_stops_its_requests_and_no_others(
 
 
 @pytest.mark.integration
+def test_a_key_is_bound_by_what_a_call_can_cost_at_the_tokens_that_its_request_states(tmp_path: Path) -> None:
+    entry = f"{PRICES}\nmax_tokens = 100_000"
+    with served(tmp_path, team(), endpoint=Endpoint(tier=ONCE), models="a", entry=entry) as one:
+        narrow = one.with_key(day=Quota(usd=0.001))  # 500 tokens, where the model may write 100,000
+        assert "limit of $0.0010 a day" in narrow.refused().message
+        assert narrow.ask(max_tokens=20).choices[0].message.content == "forty-two"
+        assert one.store.endpoint.use(0.0, one.store.endpoint.keys()[0].id).usd == pytest.approx(CALL_USD)
+
+
+@pytest.mark.integration
 def test_the_endpoint_s_own_limit_holds_for_all(tmp_path: Path) -> None:
     file = tmp_path / "tiers.toml"
     file.write_text(
