@@ -133,6 +133,7 @@ class _OpenEpisode:
     run_id: str
     models: tuple[str, ...]
     progress: EpisodeProgress = EpisodeProgress()
+    is_new: bool = False  # all that is stored of it was stored here: nothing of a turn can be held already
     partial: str = ""
     partial_at: float = 0.0
 
@@ -226,6 +227,7 @@ class Recorder:
             return
         with writing(self.store.engine, durable=any(map(_is_paid, events))) as connection:
             checked = set[str]()
+            ending = {event.episode.id for event in events if isinstance(event, EpisodeFinished)}
             for event in events:
                 if isinstance(event, EpisodeStarted | EpisodeFinished):
                     run_id = event.episode.run_id
@@ -235,6 +237,11 @@ class Recorder:
                     check_owner(connection, run_id, self.owner)
                     checked.add(run_id)
                 self._store(connection, event)
+                if (
+                    isinstance(event, Plan | Turn) and event.episode_id not in ending
+                ):  # whose end tells it too
+                    row = mapping.progress_row(self._open[event.episode_id].progress)
+                    connection.execute(_PROGRESS, {"of": event.episode_id, **row})
                 self.beside(connection, event)
 
     def _store(self, connection: Connection, event: Event) -> None:
@@ -246,7 +253,7 @@ class Recorder:
             case TurnStarted():
                 self._turn_started(connection, event)
             case Replied():
-                _replied(connection, event)
+                self._replied(connection, event)
             case Judgement():
                 _judged(connection, event, self.store.now())
             case Turn():
@@ -262,17 +269,17 @@ class Recorder:
             raise _is_finished(begun.id)
         else:
             connection.execute(_RESUME, {"of": begun.id})
-        self._keep_open(begun)
+        self._keep_open(begun, is_new=held is None)
 
     def _planned(self, connection: Connection, event: Plan) -> None:
         opened = self._open[event.episode_id]
         connection.execute(_INSERT[plan], mapping.plan_row(event, self.store.now()))
         opened.progress = opened.progress.add_plan(event)
-        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
-        held = connection.execute(_HELD, _place(event)).first()
+        is_new = self._open[event.episode_id].is_new
+        held = None if is_new else connection.execute(_HELD, _place(event)).first()
         if held is not None:
             if held.stage == "finished":
                 raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is already finished.")
@@ -305,6 +312,19 @@ class Recorder:
             connection.execute(_FORGET_PARTIAL, _place(event))
             connection.execute(_INSERT[text], row)
 
+    def _replied(self, connection: Connection, event: Replied) -> None:
+        row = mapping.replied_row(event.reply)
+        row |= {f"new_{name}": row.pop(name) for name in _PAID}
+        if connection.execute(_REPLY, {**_place(event), **row}).rowcount != 1:
+            raise StoreError(
+                f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began."
+            )
+        opened = self._open[event.episode_id]
+        if opened.partial or not opened.is_new:
+            connection.execute(_FORGET_REPLY, _place(event))
+        if rows := mapping.text_rows(event.episode_id, event.index, mapping.reply_texts(event.reply)):
+            connection.execute(_INSERT[text], rows)
+
     def _turn(self, connection: Connection, event: Turn) -> None:
         opened = self._open[event.episode_id]
         changed = connection.execute(_FINISH, {**_place(event), **mapping.finished_row(event)})
@@ -312,7 +332,6 @@ class Recorder:
             raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} has no stored reply.")
         opened.progress = opened.progress.add(opened.models, event)
         opened.partial, opened.partial_at = "", 0.0
-        connection.execute(_PROGRESS, {"of": event.episode_id, **mapping.progress_row(opened.progress)})
 
     def _episode_finished(self, connection: Connection, ended: Episode) -> None:
         held = connection.execute(_EPISODE, {"of": ended.id}).first()
@@ -336,9 +355,9 @@ class Recorder:
             self._keep_open(found)
         return self._open[episode_id]
 
-    def _keep_open(self, known: Episode) -> None:
+    def _keep_open(self, known: Episode, *, is_new: bool = False) -> None:
         progress = EpisodeProgress.over(known.models, known.turns, known.plans)
-        self._open[known.id] = _OpenEpisode(known.run_id, known.models, progress)
+        self._open[known.id] = _OpenEpisode(known.run_id, known.models, progress, is_new)
 
 
 def _is_paid(event: Event) -> bool:
@@ -349,16 +368,6 @@ def _is_paid(event: Event) -> bool:
 
 def _is_finished(episode_id: str) -> StoreError:
     return StoreError(f"Episode {episode_id} is finished and never changes: play the task in a new run.")
-
-
-def _replied(connection: Connection, event: Replied) -> None:
-    row = mapping.replied_row(event.reply)
-    row |= {f"new_{name}": row.pop(name) for name in _PAID}
-    if connection.execute(_REPLY, {**_place(event), **row}).rowcount != 1:
-        raise StoreError(f"Turn {event.index + 1} of episode {event.episode_id} is finished or never began.")
-    connection.execute(_FORGET_REPLY, _place(event))
-    if rows := mapping.text_rows(event.episode_id, event.index, mapping.reply_texts(event.reply)):
-        connection.execute(_INSERT[text], rows)
 
 
 def _judged(connection: Connection, event: Judgement, at: float) -> None:
