@@ -14,7 +14,20 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import ColumnElement, Connection, Engine, exists, func, insert, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    bindparam,
+    exists,
+    func,
+    insert,
+    select,
+    true,
+    update,
+)
 
 from core.errors import StoreError
 from core.ids import episode_id
@@ -147,7 +160,7 @@ class Endpoint:
         """Remember that an episode is a request's. Within a transaction where one is given."""
         row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
         with nullcontext(connection) if connection else writing(self.engine) as within:
-            within.execute(insert(served), row)
+            within.execute(_NOTE, row)
 
     def key_of(self, episode_id: str) -> str | None:
         """The id of the key that a request was asked with, None without one. StoreError where there is no such
@@ -171,11 +184,9 @@ class Endpoint:
     ) -> None:
         """Add to what a request has taken, durably: ceilings are kept over it. Within a transaction where one is
         given."""
-        row = served.c.episode_id == episode_id
-        sums = {"charged_usd": served.c.charged_usd + usd, "tokens": served.c.tokens + tokens}
-        more = update(served).where(row).values(sums)
+        more = {"of": episode_id, "usd": usd, "more": tokens}
         with nullcontext(connection) if connection else writing(self.engine, durable=True) as within:
-            within.execute(more)
+            within.execute(_CHARGE, more)
 
     def charged_usd(self, key_id: str | None = None) -> float:
         return self._charged(true() if key_id is None else served.c.key_id == key_id)
@@ -198,6 +209,18 @@ class Endpoint:
     def _charged(self, requests: ColumnElement[bool]) -> float:
         query = select(func.coalesce(func.sum(served.c.charged_usd), 0.0)).where(requests)
         return float(fetch_scalar(self.engine, query) or 0.0)
+
+
+# For every request: making these statements takes longer than running them.
+_NOTE = insert(served)
+_CHARGE = (
+    update(served)
+    .where(served.c.episode_id == bindparam("of"))
+    .values(
+        charged_usd=served.c.charged_usd + bindparam("usd", type_=Float),
+        tokens=served.c.tokens + bindparam("more", type_=Integer),
+    )
+)
 
 
 def looks_like_key(text: str) -> bool:

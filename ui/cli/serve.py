@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import json
 import logging
@@ -176,6 +177,8 @@ def _listen(service: Service, host: str, port: int, *, local: bool, needs_key: b
 
     app = endpoint_app(service, prefix="/v1", local=local, needs_key=needs_key)
     logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
+    gc.collect()
+    gc.freeze()  # what is loaded stays: looking through it again and again would make requests wait
     uvicorn.run(
         app,
         host=host,
