@@ -373,7 +373,7 @@ class _Table:
 
     def give_up(self, reason_to: Stop) -> Iterator[Event]:
         """End those that wait for a reply and have a reason to; their calls are cancelled."""
-        for seat in {id(seat): seat for seat, _ in self.asked.values()}.values():
+        for seat in {id(seat): seat for seat, _ in self.asked.values() if reason_to(seat.episode)}.values():
             yield from self.isolate(seat, self.end_early(seat, reason_to))
 
     def end_early(self, seat: Seat, reason_to: Stop | None) -> Iterator[Event]:
@@ -401,7 +401,8 @@ class _Table:
     def ask_all(self) -> Iterator[Event]:
         """Put every call that a seat asks for under way; what is stored, or streamed, is answered here."""
         for seat in self.seats:
-            yield from self.isolate(seat, self.ask(seat))
+            if isinstance(seat.request, Ask | AskSteps):
+                yield from self.isolate(seat, self.ask(seat))
         yield from self.settle()
         due, self.due = [one for one in self.due if one[0].outcome is None], []
         yield from self.answer_together(due, self.begin_calls, lambda seat, call: iter(()))

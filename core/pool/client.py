@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import cache, partial
+from time import monotonic
 from typing import Any
 
 import httpcore
@@ -26,6 +29,7 @@ from core.pool.wire import Completion, Malformed, ServerError, StreamReader, rea
 from core.texts import well_formed
 
 CONNECT_TIMEOUT_S = 10.0
+KEEP_ALIVE_S = 30.0  # so long a connection stays open that nobody uses
 ERROR_BYTES = 64 * 1024  # as much of an error body as is read
 QUOTE_CHARS = 200  # as much of a server's own words as is shown
 WITHHELD = "(its words are withheld: they repeat the key)"
@@ -164,7 +168,7 @@ class ChatClient:
             self._headers["Authorization"] = f"Bearer {key}"
         # httpcore's pool and not httpx's client around it, which takes no network backend, keeps cookies and reads
         # addresses of redirects even to leave them alone.
-        self._connections = _connections(spec, is_private_by_name(url.host))
+        self._connections = _Connections(spec, is_private=is_private_by_name(url.host))
         timeout = httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None)
         self._extensions = {"timeout": timeout.as_dict()}
 
@@ -179,9 +183,12 @@ class ChatClient:
         content = json.dumps(body, allow_nan=False).encode()
         extensions = {**self._extensions, "trace": progress.trace}
         try:
-            async with self._connections.stream(
-                "POST", self._url, headers=self._headers.raw, content=content, extensions=extensions
-            ) as response:
+            async with (
+                self._connections.one() as connection,
+                connection.stream(
+                    "POST", self._url, headers=self._headers.raw, content=content, extensions=extensions
+                ) as response,
+            ):
                 headers = httpx.Headers(response.headers)
                 if response.status != httpx.codes.OK:
                     raise self._failure(response.status, await self._error_words(response), headers)
@@ -381,19 +388,44 @@ class ChatClient:
         )
 
 
-def _connections(spec: ModelSpec, is_private: bool) -> httpcore.AsyncConnectionPool:
-    """Connections to the model's server, or to its proxy, which then resolves the server's name itself."""
-    options: dict[str, Any] = {
-        "ssl_context": tls_context(spec.ca_file),
-        "max_connections": spec.concurrency,
-        "keepalive_expiry": 30.0,
-    }
-    if spec.proxy:
-        at_hand = is_private_by_name(httpx.URL(spec.proxy).host)
-        backend = GuardedBackend(allow_private=spec.allow_private or at_hand)
-        return httpcore.AsyncHTTPProxy(spec.proxy, network_backend=backend, **options)
-    backend = GuardedBackend(allow_private=spec.allow_private or is_private)
-    return httpcore.AsyncConnectionPool(network_backend=backend, **options)
+class _Connections:
+    """Connections to one server, or to its proxy, which then resolves the server's name itself; as many as are used at
+    once. Each is a pool of its own: a pool of httpcore looks through all its connections at every request, and through
+    all of them again for each, so that 64 of them cost more than all else that a call needs."""
+
+    def __init__(self, spec: ModelSpec, *, is_private: bool) -> None:
+        options: dict[str, Any] = {
+            "ssl_context": tls_context(spec.ca_file),
+            "max_connections": 1,
+            "keepalive_expiry": KEEP_ALIVE_S,
+        }
+        self._make: Callable[[], httpcore.AsyncConnectionPool]
+        if spec.proxy:
+            at_hand = is_private_by_name(httpx.URL(spec.proxy).host)
+            backend = GuardedBackend(allow_private=spec.allow_private or at_hand)
+            self._make = partial(httpcore.AsyncHTTPProxy, spec.proxy, network_backend=backend, **options)
+        else:
+            backend = GuardedBackend(allow_private=spec.allow_private or is_private)
+            self._make = partial(httpcore.AsyncConnectionPool, network_backend=backend, **options)
+        # Those that nobody uses, and since when: the one used last is used next.
+        self._idle: deque[tuple[float, httpcore.AsyncConnectionPool]] = deque()
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
+        """One that nobody else uses until the block ends. Those that were idle for long are closed."""
+        connection = self._idle.pop()[1] if self._idle else self._make()
+        try:
+            yield connection
+        finally:
+            now = monotonic()
+            self._idle.append((now, connection))
+            while self._idle[0][0] < now - KEEP_ALIVE_S:
+                await self._idle.popleft()[1].aclose()
+
+    async def aclose(self) -> None:
+        """Close those that nobody uses."""
+        while self._idle:
+            await self._idle.pop()[1].aclose()
 
 
 @cache

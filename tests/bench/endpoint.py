@@ -20,14 +20,12 @@ from typing import Annotated, Any
 import httpx
 
 from core.pocket import MODELS
+from tests.bench import _overhead
 from tests.bench._frame import SERVE, Figures, percentile, run
 from tests.browsing import environment, serving
 from ui.endpoint.tiers import BEST
 from ui.runs.wiring import SAMPLE_RUNS
 
-#: How long a model takes where the endpoint's own time is measured, in seconds; requests at a time; rounds of about so
-#: many requests.
-MOCK_S, AT_ONCE, ROUNDS, EACH = 0.022, (1, 4, 16, 64), 5, 64
 ROLES = ("Thinker", "Worker", "Verifier")
 #: What a client saw of one request.
 Seen = dict[str, Any]
@@ -43,8 +41,8 @@ def measure(
     ] = False,
 ) -> Figures:
     """Serve a pool of local models, and ask it from many clients at once."""
-    wait = MOCK_S if overhead else wait
-    with tempfile.TemporaryDirectory() as folder, _models(wait) as models:
+    serve = _overhead.serve_models if overhead else _serve_models
+    with tempfile.TemporaryDirectory() as folder, _models(wait, serve) as models:
         place = Path(folder)
         tables = [
             f'[[model]]\nname = "{name}"\nbase_url = "{models}/v1"\nconcurrency = 64\n' for name in MODELS
@@ -61,68 +59,8 @@ def measure(
         alone = {"TRINITY_PROCESSES": "1"}
         with serving([*SERVE, *options, "--port"], place, store, alone, health="/healthz") as address:
             if overhead:
-                return asyncio.run(_overhead(address, models))
+                return _overhead.measured(address, models, store)
             return asyncio.run(_compare(address, models, clients, seconds, wait))
-
-
-async def _overhead(address: str, models: str) -> Figures:
-    """What the endpoint adds, at the client's clock: interleaved rounds of requests made to a model and of requests
-    made through a tier, less what its calls take directly (the median beside which they were made)."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    errors = 0
-    async with httpx.AsyncClient(
-        timeout=60.0, limits=httpx.Limits(max_connections=64), trust_env=False
-    ) as http:
-        for tier, name in (("single", "single"), ("coordinator", "trinity")):
-            await _whole(http, address, name)
-            for at_once in AT_ONCE:
-                added: list[float] = []
-                for _ in range(ROUNDS):
-                    direct = await _round(at_once, partial(_call, http, models))
-                    base = statistics.median(one["whole"] for one in direct)
-                    for one in await _round(at_once, partial(_whole, http, address, name)):
-                        if "error" in one:
-                            errors += 1
-                        else:
-                            added.append(1000 * (one["whole"] - one["turns"] * base))
-                found.setdefault(tier, {})[str(at_once)] = {
-                    f"p{at}": percentile(at, added, 2) for at in (50, 99)
-                }
-    return {"overhead_ms": found, "errors": errors, "model_ms": 1000 * MOCK_S}
-
-
-async def _round(at_once: int, ask: Callable[[], Coroutine[Any, Any, Seen]]) -> list[Seen]:
-    """So many clients, each of which asks a few times."""
-
-    async def client() -> list[Seen]:
-        seen = []
-        for _ in range(max(2, EACH // at_once)):
-            try:
-                seen.append(await ask())
-            except (httpx.HTTPError, AssertionError, KeyError) as error:
-                seen.append({"error": repr(error)})
-        return seen
-
-    return [one for seen in await asyncio.gather(*(client() for _ in range(at_once))) for one in seen]
-
-
-async def _whole(http: httpx.AsyncClient, url: str, model: str) -> Seen:
-    """One request to the endpoint, not streamed."""
-    body = {"model": model, "messages": [{"role": "user", "content": "How many?"}]}
-    began = time.monotonic()
-    answer = await http.post(f"{url}/v1/chat/completions", json=body)
-    seen = time.monotonic() - began
-    assert answer.status_code == 200, answer.text
-    return {"whole": seen, "turns": len(answer.json()["trinity"]["turns"])}
-
-
-async def _call(http: httpx.AsyncClient, url: str) -> Seen:
-    """One call to a model."""
-    began = time.monotonic()
-    messages = [{"role": "user", "content": "How many?"}]
-    answer = await http.post(f"{url}/v1/chat/completions", json={"messages": messages})
-    assert answer.status_code == 200
-    return {"whole": time.monotonic() - began}
 
 
 async def _compare(address: str, models: str, clients: int, seconds: float, wait: float) -> Figures:
@@ -226,11 +164,11 @@ def _serve_models(listener: socket.socket, wait_s: float) -> None:
 
 
 @contextmanager
-def _models(wait_s: float) -> Iterator[str]:
+def _models(wait_s: float, serve: Callable[[socket.socket, float], None]) -> Iterator[str]:
     """The address of the models, which a process of their own serves until the block ends."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         spawned = multiprocessing.get_context("spawn")
-        process = spawned.Process(target=_serve_models, args=(listener, wait_s), daemon=True)
+        process = spawned.Process(target=serve, args=(listener, wait_s), daemon=True)
         process.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         process.terminate()
