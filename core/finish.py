@@ -26,6 +26,8 @@ EDITED = "edited"
 #: Our own, of a reply that calls tools which nobody offered: beside its text, or in place of one. Of the second kind
 #: the text tells the calls in words, and nothing is read from it.
 UNASKED_CALLS, ONLY_UNASKED_CALLS = "unasked_tool_calls", "only_unasked_tool_calls"
+#: Our own, of a call whose prompt its model cannot hold.
+TOO_LONG = "prompt_too_long"
 _TOOLS = (
     f"tool_calls tool_call tool_use tool function_call function_calls {UNASKED_CALLS} {ONLY_UNASKED_CALLS}"
 )
@@ -37,9 +39,9 @@ _FILTERED = """content_filter content_filtered content_policy content_policy_vio
     content_moderation filter filtered sensitive safety unsafe image_safety refusal refused recitation copyright
     prohibited prohibited_content blocklist blocked block spii moderation moderated guardrail guardrails
     guardrail_intervened policy_violation risk high_risk error_toxic"""
-_FAILED = """abort aborted cancel canceled cancelled user_cancel user_cancelled timeout timed_out deadline_exceeded
-    interrupted insufficient_system_resource overloaded unavailable evicted preempted disconnected not_finished crash
-    crashed exception oom out_of_memory"""
+_FAILED = f"""{TOO_LONG} abort aborted cancel canceled cancelled user_cancel user_cancelled timeout timed_out
+    deadline_exceeded interrupted insufficient_system_resource overloaded unavailable evicted preempted disconnected
+    not_finished crash crashed exception oom out_of_memory"""
 _TABLE = {
     word: kind
     for kind, words in (

@@ -38,7 +38,7 @@ from core.episode import (
     Verdict,
 )
 from core.errors import CheckpointError, ConfigError
-from core.finish import ONLY_UNASKED_CALLS, UNASKED_CALLS, Finish
+from core.finish import ONLY_UNASKED_CALLS, TOO_LONG, UNASKED_CALLS, Finish
 from core.play import reading, roles
 from core.play.judging import graded
 from core.play.marks import without_marks
@@ -110,6 +110,9 @@ def play(
         else:
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
         assert isinstance(reply, Reply)
+        if served and reply.error is not None and reply.finish_reason == TOO_LONG:
+            # Nobody measures the model by it: one with a larger window is asked in its place.
+            reply = replace(reply, error=replace(reply.error, kind="infrastructure"))
         failed = reply.error is not None and reply.error.kind == "infrastructure"
         if failed and not served:
             assert reply.error is not None
@@ -423,7 +426,7 @@ def _too_long_for(spec: ModelSpec) -> Reply:
         f"Model '{spec.name}' was not asked: question, latest answer and duty alone need more tokens than its window "
         f"of {spec.context_window} leaves beside a reply of {spec.max_tokens}; leave it out, or lower its max_tokens."
     )
-    return replace(NOT_ASKED, finish_reason="error", error=Failure("model", message))
+    return replace(NOT_ASKED, finish_reason=TOO_LONG, error=Failure("model", message))
 
 
 #: So many characters of a recorded reply stand in a transcript, its last ones: there its conclusion is.

@@ -112,6 +112,7 @@ class CallFailed(Exception):
     busy: bool = False  # the server only wants to be asked less often (429)
     refused: bool = False  # it did not accept the request as it stands (400, 422)
     filtered: bool = False  # its content filter would not have it answered
+    too_long: bool = False  # the model cannot hold the prompt
     counts: Counts | None = None  # what the server may bill for it all the same; None: nothing
     unread: str = ""  # in which way its answer could not be read, where it gave one
 
@@ -340,7 +341,8 @@ class ChatClient:
                         "model",
                         f"{self._name} cannot hold a prompt this long {mark}{quote}; give its context_window in the"
                         " pool file, and prompts are shortened to fit.",
-                    )
+                    ),
+                    too_long=True,
                 )
             case Meaning.FILTERED if status < 500:
                 return CallFailed(

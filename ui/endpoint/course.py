@@ -22,6 +22,7 @@ from core.episode import (
     TurnStarted,
     Usage,
 )
+from core.finish import TOO_LONG
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, quota_used_up, store_unavailable
 from ui.endpoint.formats import Fitting
@@ -306,8 +307,12 @@ class Course:
         if ended is None:
             return self._failed(500, "broke_off", f"The endpoint stopped{where}: ask again.")
         if ended.status is Status.MISSING:
-            failed = [one.reply.error.message for one in self.turns if one.reply.error]
-            fault = failed[-1] if failed else ended.error
+            failed = [one.reply for one in self.turns if one.reply.error]
+            fault = failed[-1].error.message if failed and failed[-1].error else ended.error
+            if failed and all(one.finish_reason == TOO_LONG for one in failed):
+                words = f"The conversation is too long for every model that may be chosen{where}: send less of it."
+                code, kind = "context_length_exceeded", "invalid_request_error"
+                return self._failed(400, code, f"{words} {fault}", kind)
             message = f"No model that may be chosen could be asked{where}: {fault}"
             return self._failed(502, "pool_unavailable", message)
         if reason == EndReason.UNREADABLE_PLAN:

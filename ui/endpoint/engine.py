@@ -41,6 +41,7 @@ from core.episode import (
     episode_of,
 )
 from core.errors import StoreError, TrinityError
+from core.finish import TOO_LONG
 from core.play.drive import drive_arriving
 from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
@@ -374,7 +375,9 @@ class Engine:
         return lambda piece: order.tell(Delta(ask.episode, turn, piece))
 
     def _note_reply(self, turn: Turn) -> None:
-        """Note whether a model could be asked."""
+        """Note whether a model could be asked. That a conversation is too long for it says nothing of the others."""
+        if turn.reply.finish_reason == TOO_LONG:
+            return
         if Flag.FAILED_OVER in turn.flags:
             self.circuits.failed(turn.decision.model)
         elif turn.messages and not turn.reply.reused:

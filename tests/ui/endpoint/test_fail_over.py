@@ -132,3 +132,35 @@ def test_a_circuit_opens_after_failures_in_a_row_and_lets_one_try_through() -> N
     circuits.asked("a")
     circuits.replied("a")
     assert not circuits.is_open("a")
+
+
+@pytest.mark.integration
+def test_what_is_too_long_for_one_model_goes_to_one_with_a_larger_window(tmp_path: Path) -> None:
+    def reads_little(request: Request) -> Answer:
+        words = "This model's maximum context length is 400 tokens."
+        return fail(400, words) if request.body["model"] == "a" else team()(request)
+
+    with served(tmp_path, reads_little, endpoint=TIERS, models="abc", entry=PRICES) as one:
+        long = " ".join(["word"] * 3000)
+        one.service.warm_up()
+        for _ in range(FAILURES):
+            answer = one.ask(long)
+            assert answer.choices[0].message.content == "forty-two"
+            turns = answer.model_extra["trinity"]["turns"]
+            assert [turn["model"] for turn in turns] == ["a", "b", "c", "b"]
+            assert "cannot hold a prompt this long" in turns[0]["error"]
+        assert not one.service.engine.circuits.is_open("a"), "others may send it less"
+        refusal = one.refused(long, model="alone")
+        assert (refusal.status_code, refusal.code) == (400, "context_length_exceeded")
+        assert "too long for every model" in refusal.message
+
+
+@pytest.mark.integration
+def test_a_conversation_longer_than_every_window_is_a_400_and_asks_nobody(tmp_path: Path) -> None:
+    entry = f"{PRICES}\ncontext_window = 400\nmax_tokens = 100"
+    with served(tmp_path, team(), endpoint=TIERS, models="abc", entry=entry) as one:
+        refusal = one.refused(" ".join(["word"] * 3000))
+        assert (refusal.status_code, refusal.code) == (400, "context_length_exceeded")
+        assert "send less of it" in refusal.message
+        assert one.models.requests == []
+        assert one.ask().choices[0].message.content == "forty-two"
