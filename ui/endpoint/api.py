@@ -220,7 +220,8 @@ def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
     kinds = about.get("expected_tags", about.get("expected"))
     if kinds is None:
         return bad_request(f"'{where}' is missing.", where)
-    only = "only text is read here, in parts of type" if _PART.search(where) else "it can be one of"
+    parts = "only text and images are read here, in parts of type"
+    only = parts if _PART.search(where) else "it can be one of"
     kind = str(about.get("tag", mistake["input"]))[:80]
     return bad_request(f"'{where}' is '{kind}', which cannot be used: {only} {kinds}.", where)
 

@@ -394,7 +394,8 @@ class Engine:
         elif any("tool_calls" in one.beside for one in ask.messages):
             # Some servers want to know the tools again.
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
-        ask = replace(ask, top_p=asked.top_p)
+        images = {one.sha256: one.data for one in asked.images if one.data}
+        ask = replace(ask, top_p=asked.top_p, images=images)
         allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed

@@ -22,9 +22,9 @@ from ui.endpoint.errors import ApiError, store_unavailable
 from ui.program import LOCAL_NAMES
 
 #: The largest body, and how long it may take to arrive.
-MOST_BYTES, BODY_S = 8 * 2**20, 30.0
+MOST_BYTES, BODY_S = 16 * 2**20, 30.0
 #: So much of a body that is too large is read all the same: a client that still sends does not hear an answer.
-DRAINED_BYTES = 8 * MOST_BYTES
+DRAINED_BYTES = 4 * MOST_BYTES
 
 
 class Guard:
