@@ -1,4 +1,5 @@
-"""The routes of the endpoint: chat completions, responses, decisions and models, as OpenAI's clients ask for them."""
+"""The routes of the endpoint: chat completions, responses, decisions and models, as OpenAI's clients ask for them, and
+messages, as Anthropic's do."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from starlette.types import ASGIApp
 
 from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
+from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.conversation import read_request
 from ui.endpoint.course import Course
 from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
@@ -29,7 +31,9 @@ from ui.endpoint.guard import Guard
 from ui.endpoint.replies import (
     KEEP_ALIVE_S,
     Chat,
+    Form,
     Listener,
+    MessageObject,
     ResponseObject,
     play_whole,
     run_check,
@@ -75,11 +79,16 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error of Anthropic's form"} for status in _ERRORS
+}
+
+
 def _routes(service: Service) -> APIRouter:
     router = APIRouter(responses=_ERRORS, route_class=StrictRoute)
 
     async def play(
-        body: ChatRequest | ResponsesRequest, request: Request, form: type[Chat | ResponseObject]
+        body: ChatRequest | ResponsesRequest | MessagesRequest, request: Request, form: type[Form]
     ) -> Response:
         asked = read_request(body)
         wanted = await run_check(partial(answer_format, *body.wanted_format))
@@ -92,7 +101,13 @@ def _routes(service: Service) -> APIRouter:
         reply = form(course)
         if body.stream:
             told = stream_reply(reply, service.engine, listener)
-            return EventSourceResponse(told, headers=course.headers, ping=KEEP_ALIVE_S, sep="\n")
+            return EventSourceResponse(
+                told,
+                headers=course.headers,
+                sep="\n",
+                ping=KEEP_ALIVE_S,
+                ping_message_factory=form.keep_alive,
+            )
         await play_whole(request, service.engine, course, listener)
         return JSONResponse(reply.whole(), headers=course.headers)
 
@@ -105,6 +120,11 @@ def _routes(service: Service) -> APIRouter:
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         """The same by the Responses API."""
         return await play(body, request, ResponseObject)
+
+    @router.post("/messages", responses=_ANTHROPIC_ERRORS)
+    async def messages(body: MessagesRequest, request: Request) -> Response:
+        """The same by Anthropic's Messages API."""
+        return await play(body, request, MessageObject)
 
     @router.post("/decisions")
     async def decisions(body: DecisionRequest, request: Request) -> Response:
@@ -164,8 +184,8 @@ def _model(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "trinity-inspector", "trinity": more}
 
 
-async def _error_response(_: Request, error: Exception) -> Response:
-    """Every error in OpenAI's form."""
+async def _error_response(request: Request, error: Exception) -> Response:
+    """Every error in OpenAI's form, or Anthropic's where its API was asked."""
     match error:
         case ApiError():
             found = error
@@ -181,13 +201,13 @@ async def _error_response(_: Request, error: Exception) -> Response:
         case _:
             message = f"The endpoint failed ({type(error).__name__}): its log says more."
             found = ApiError(500, message, "server_error")
-    return found.response()
+    return found.response(request.url.path)
 
 
 #: What is said of an address, by the status.
 _NO_ADDRESS = {
-    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions, /v1/feedback or "
-    "/v1/models.",
+    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/messages, /v1/decisions, "
+    "/v1/feedback or /v1/models.",
     405: "This address does not take this method: see /openapi.json.",
 }
 

@@ -12,12 +12,15 @@ from typing import Any, Literal
 
 from core.episode import Message
 from core.images import Image, as_content, beside_with, moved
+from core.pool.wire import Malformed
 from core.texts import well_formed
+from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.errors import bad_request, unsupported_field
-from ui.endpoint.formats import AnswerFormat
+from ui.endpoint.formats import AnswerFormat, read_body
 from ui.endpoint.images import check_sizes, read_image
 from ui.endpoint.messages import (
     AssistantMessage,
+    Body,
     CallOutput,
     ChatImage,
     CustomCall,
@@ -85,12 +88,14 @@ class Asked:
         return tuple(image for one in self.messages for image in one.images)
 
 
-def read_request(body: ChatRequest | ResponsesRequest) -> Asked:
+def read_request(body: ChatRequest | ResponsesRequest | MessagesRequest) -> Asked:
     """What a body asks, but for the form of its answer. ApiError for a field that would change the answer and cannot,
     and for a conversation that is none."""
     for name, (values, instead) in NEUTRAL.items():
         if getattr(body, name, None) not in values:
             raise unsupported_field(name, f"'{name}' is not supported here: {instead}.")
+    if isinstance(body, MessagesRequest):
+        return _read_messages(body)
     effort = body.reasoning.effort if body.reasoning else None
     if isinstance(body, ChatRequest):
         if len({body.max_tokens, body.max_completion_tokens} - {None}) > 1:
@@ -119,11 +124,39 @@ def read_request(body: ChatRequest | ResponsesRequest) -> Asked:
         tools=tool_offer(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
         vendor=body.trinity,
         temperature=body.temperature,
-        top_p=None if body.top_p == 1 else body.top_p,  # every model's own; some servers take none beside it
+        top_p=_top_p(body.top_p),
         keep=body.store,
         metadata={well_formed(name): well_formed(value) for name, value in notes.items()},
-        left_aside=tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body))),
+        left_aside=_aside(body),
     )
+
+
+def _read_messages(body: MessagesRequest) -> Asked:
+    """What a body of the Messages API asks, as `read_request` says."""
+    sent, user = body.sent(), body.metadata.user_id if body.metadata else None
+    return Asked(
+        "messages",
+        body.model,
+        conversation([*sent.values()], instructions=body.instructions, places=[*sent]),
+        body.trinity,
+        effort=body.output_config.effort if body.output_config else None,
+        temperature=body.temperature,
+        top_p=_top_p(body.top_p),
+        max_tokens=body.max_tokens,
+        stop=tuple(filter(None, body.stop_sequences or ())),
+        tools=body.offer(),
+        metadata={"user_id": well_formed(user)} if user else {},
+        left_aside=_aside(body),
+    )
+
+
+def _top_p(asked: float | None) -> float | None:
+    """1 is every model's own; some servers take none beside a temperature."""
+    return None if asked == 1 else asked
+
+
+def _aside(body: Body) -> tuple[str, ...]:
+    return tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body)))
 
 
 def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> list[Said]:
@@ -132,15 +165,16 @@ def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> 
     return conversation(sent, "input", instructions=instructions)
 
 
-def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions: str = "") -> list[Said]:
+def conversation(
+    sent: Sequence[Sent], field: str = "messages", *, instructions: str = "", places: Sequence[str] = ()
+) -> list[Said]:
     """The messages that hold anything, after instructions for all of them; a developer is the system's voice. ApiError
-    where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages."""
+    where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages;
+    `places`: where in it each stands, where they are not numbered."""
     calls = _Calls(Counter(well_formed(words) for one in sent for words, _ in _asked_calls(one)))
-    messages = [
-        one
-        for place, message in enumerate(sent)
-        if (one := _said(message, calls, f"{field}.{place}")).text.strip()
-    ]
+    named = places or [f"{field}.{place}" for place in range(len(sent))]
+    read = (_said(message, calls, place) for place, message in zip(named, sent, strict=True))
+    messages = [one for one in read if one.text.strip()]
     if not any(one.role == "user" for one in messages):
         raise bad_request("No user message holds any text: send at least one.", field)
     check_sizes([image for one in messages for image in one.images], field)
@@ -300,13 +334,19 @@ def _asked_calls(message: Sent) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield _call("", function.name, function.arguments)
 
 
+def as_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as an object; any other text stands in it as `input`."""
+    try:
+        value = read_body(well_formed(arguments).encode())
+    except Malformed:
+        value = None
+    return value if isinstance(value, dict) else {"input": arguments}
+
+
 def _call(id_: str, name: str, given: str | dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
     text = well_formed(given if isinstance(given, str) else json.dumps(given or {}))
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    arguments = text if is_object else json.dumps({"input": text})  # servers read them as an object
+    found = as_object(text)
+    arguments = json.dumps(found) if found == {"input": text} else text  # servers read them as an object
     function = {"name": well_formed(name), "arguments": arguments}
     return f"{name}({text})", {"id": well_formed(id_), "type": "function", "function": function}
 

@@ -265,7 +265,7 @@ def _turns(asked: Asked, limits: Limits, usual: int, policy: Policy) -> int:
 def take_feedback(store: Store, body: FeedbackRequest, key: ApiKey | None) -> dict[str, Any]:
     """Keep what a client says of an answer as labels of its episode; the latest of a client counts. ApiError where it
     says nothing, or the request was another's."""
-    episode = body.episode.removeprefix("chatcmpl-").removeprefix("resp_")
+    episode = body.episode.removeprefix("chatcmpl-").removeprefix("resp_").removeprefix("msg_")
     if body.right is None and body.score is None:
         raise bad_request(
             "The feedback says nothing: send right (true or false), or a score from 0 to 1.", "right"
