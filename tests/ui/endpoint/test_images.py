@@ -10,13 +10,14 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from openai import OpenAI
 
 from core.changes import Change
-from core.episode import Status
+from core.episode import Protocol, Status
 from core.errors import ConfigError
 from core.pool.pool import check_pool
 from core.pool_file import load_pool, load_specs
@@ -31,6 +32,7 @@ from tests.ui.endpoint.server import (
     team,
 )
 from ui.endpoint import images
+from ui.endpoint.errors import ApiError
 from ui.endpoint.guard import MOST_BYTES
 from ui.endpoint.tiers import Endpoint, Tier
 from ui.runs.forks.planning import plan_forks
@@ -183,6 +185,26 @@ def test_where_no_model_reads_images_a_request_with_any_is_refused(tmp_path: Pat
         assert (status, answer["error"]["code"]) == (400, "no_model_reads_images")
         status, answer = one.post(DECISIONS, {**body, "model": "trinity", "input": shown(PNG_URL)})
         assert answer["answers"][0]["choice"] == "b"
+        assert not one.models.requests
+
+
+def test_policies_whose_prompts_hold_text_alone_see_no_images(tmp_path: Path) -> None:
+    tiers = Endpoint(
+        tier=(Tier("trinity", policy="conductor:fixed:solvers:a+b"), Tier("other", policy="single:b"))
+    )
+    entry = f"{PRICES}\nimages = true"
+    with served(tmp_path, seeing(), endpoint=tiers, entry=entry) as one:
+        refusal = one.refused(messages=shown(WEB_URL))
+        assert (refusal.status_code, refusal.code) == (400, "no_model_reads_images")
+        assert "answers by workflows" in refusal.message
+        released: Any = SimpleNamespace(
+            models=("a", "b"), rounds=0, checkpoint=SimpleNamespace(protocol=Protocol.RELEASED)
+        )
+        offer = one.service.offer
+        assert offer.left_out(tiers.tier[1], released, []) == ()
+        with pytest.raises(ApiError) as caught:
+            offer.left_out(tiers.tier[1], released, [], with_images=True)
+        assert "released protocol" in caught.value.message
         assert not one.models.requests
 
 
