@@ -17,6 +17,7 @@ import stamina
 
 from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError, TrinityError
+from core.finish import NOT_ACCEPTED
 from core.images import image_count, unkept_images
 from core.pool.client import CallFailed, ChatClient, Limits, Progress
 from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
@@ -141,7 +142,8 @@ class Endpoint:
                 if call.progress.is_sent:  # its server may bill what it has written
                     bill.pay(UNCOUNTED, unread=True)
             except CallFailed as error:
-                outcome, reason = error.failure, "content_filter" if error.filtered else "error"
+                outcome = error.failure
+                reason = "content_filter" if error.filtered else NOT_ACCEPTED if error.refused else "error"
             latency_s = clock() - started
         if isinstance(outcome, Failure):
             if call.tries > 1:

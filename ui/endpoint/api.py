@@ -90,7 +90,7 @@ def _routes(service: Service) -> APIRouter:
     async def play(
         body: ChatRequest | ResponsesRequest | MessagesRequest, request: Request, form: type[Form]
     ) -> Response:
-        asked = read_request(body)
+        asked = await run_in_threadpool(read_request, body)  # megabytes of images take a while
         wanted = await run_check(partial(answer_format, *body.wanted_format))
         listener = Listener()
         order = await run_in_threadpool(

@@ -39,6 +39,7 @@ from core.episode import (
     TurnStarted,
 )
 from core.errors import StoreError, TrinityError
+from core.finish import NOT_ACCEPTED
 from core.play.drive import drive_arriving
 from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
@@ -368,6 +369,9 @@ class Engine:
 
     def _note_reply(self, turn: Turn) -> None:
         """Note whether a model could be asked."""
+        asked = self._orders[turn.episode_id].asked
+        if asked.images and turn.reply.finish_reason == NOT_ACCEPTED:
+            return  # whoever sent an image may have sent one that no server takes
         if Flag.FAILED_OVER in turn.flags:
             self.circuits.failed(turn.decision.model)
         elif turn.messages and not turn.reply.reused:

@@ -379,7 +379,8 @@ class MessageObject(Form):
         return self._object(content) | end
 
     def begin(self, about: dict[str, Any]) -> Sent:
-        return self._event("message_start", message=self._object([]), trinity=about)
+        # In the message too, which is what clients keep of it.
+        return self._event("message_start", message=self._object([]) | {"trinity": about}, trinity=about)
 
     def progress(self, what: dict[str, Any]) -> Sent:
         return self._event("ping", trinity=what)

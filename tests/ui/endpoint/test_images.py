@@ -19,6 +19,7 @@ from openai import OpenAI
 from core.changes import Change
 from core.episode import Protocol, Status
 from core.errors import ConfigError
+from core.pool.circuits import FAILURES
 from core.pool.pool import check_pool
 from core.pool_file import load_pool, load_specs
 from tests.core.pool.faulty_server import Answer, Request, fail, faulty_server, ok
@@ -168,6 +169,23 @@ def test_a_call_that_fails_is_taken_over_by_another_that_reads_images(tmp_path: 
         refusal = one.refused(messages=shown(PNG_URL))
         assert (refusal.status_code, refusal.code) == (502, "pool_unavailable")
         assert {request.body["model"] for request in one.models.requests} == {"b"}, "never one that cannot"
+
+
+def test_an_image_that_a_server_refuses_keeps_nobody_else_from_its_model(tmp_path: Path) -> None:
+    """A client may name an address that no server can fetch: that says nothing of the models."""
+
+    def reply(request: Request) -> Answer:
+        return fail(400, "invalid image") if image_parts(request) else seeing()(request)
+
+    with one_reading(tmp_path, reply) as one:
+        for _ in range(FAILURES + 1):
+            refusal = one.refused(messages=shown(WEB_URL))
+            assert (refusal.status_code, refusal.code) == (502, "pool_unavailable")
+            assert "invalid image" in refusal.message
+        assert not any(one.service.engine.circuits.is_open(model) for model in "abc")
+        one.begin(seeing())
+        one.ask()
+        assert {request.body["model"] for request in one.models.requests} == {"a", "b", "c"}
 
 
 def test_where_no_model_reads_images_a_request_with_any_is_refused(tmp_path: Path) -> None:

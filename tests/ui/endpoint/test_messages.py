@@ -290,6 +290,7 @@ def test_a_stream_tells_progress_in_pings_and_ends_in_the_message(one: Served, c
         message = told.get_final_message()
     assert text_of(message) == "forty-two"
     assert message.usage.output_tokens == 7
+    assert f"msg_{trace_of(message)['episode']}" == message.id
     assert (kinds[0], kinds[-1]) == ("message_start", "message_stop")
     # As they come over the wire: a client passes over the pings.
     text = one.post(MESSAGES, asking(stream=True))[1]
