@@ -245,7 +245,14 @@ class MessagesRequest(Body):
         return "\n\n".join(one.text for one in blocks) if blocks else str(self.system or "")
 
     def sent(self) -> dict[str, Sent]:
-        """Its messages as every door reads them, each by its place in the request."""
+        """Its messages as every door reads them, each by its place in the request. ApiError for an answer that is begun
+        for the assistant: models here write their own from its first word."""
+        if self.messages[-1].role == "assistant":
+            place = f"messages.{len(self.messages) - 1}"
+            raise bad_request(
+                f"{place} begins the assistant's answer, which is not supported here: end with a user's message.",
+                place,
+            )
         return {
             place: message
             for number, turn in enumerate(self.messages)
@@ -318,7 +325,10 @@ def _result(block: ToolResultBlock) -> CallOutput:
     given = block.content or ""
     parts = [TextPart(type="text", text=given)] if isinstance(given, str) else [*map(_part, given)]
     failed = [TextPart(type="text", text=FAILED)] if block.is_error else []
-    return CallOutput(type="function_call_output", call_id=block.tool_use_id, output=[*failed, *parts])
+    # Checked already; with its first words it may have one part more than a client may send.
+    return CallOutput.model_construct(
+        type="function_call_output", call_id=block.tool_use_id, output=[*failed, *parts]
+    )
 
 
 def _part(block: TextBlock | ImageBlock) -> TextPart | InputImage:

@@ -442,6 +442,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
      "messages.0.content.0.source.type", "'base64'"),
     ({"messages": [{"role": "user", "content": " "}]}, "messages", "at least one"),
     ({"messages": [*TALK, {"role": "system", "content": [RESULT]}]}, "messages.1.content.0", "in a user's message"),
+    ({"messages": [*TALK, {"role": "assistant", "content": "{"}]}, "messages.1", "end with a user's message"),
     ({"temperature": 1.5}, "temperature", "less than or equal"),
     ({"stop": ["x"]}, "stop", "leave it out"),
     ({"surprise": 1}, "surprise", "leave it out"),
@@ -465,6 +466,14 @@ def test_what_is_asked_wrongly_is_told_in_anthropic_s_form(
     assert answer["error"]["param"] == param, answer
     assert words in answer["error"]["message"]
     assert not one.models.requests
+
+
+def test_a_failed_tool_may_give_as_many_parts_as_any_other(one: Served) -> None:
+    result = {**RESULT, "content": [{"type": "text", "text": "x"}] * 100, "is_error": True}
+    called = {"role": "assistant", "content": [{"type": "tool_use", "id": "zz", "name": "f", "input": {}}]}
+    body = asking(messages=[*TALK, called, {"role": "user", "content": [result]}])
+    assert one.post(MESSAGES, body)[0] == 200
+    assert f"The tool failed:\n{'x' * 100}" in said_to(one.models.requests[1])
 
 
 def test_errors_before_a_body_is_read_have_the_same_form(one: Served) -> None:
