@@ -104,7 +104,7 @@ ANSWER_RULES: tuple[AnswerRule, ...] = get_args(AnswerRule)
 @dataclass(frozen=True, slots=True)
 class Message:
     """One chat message as a provider receives it. `beside`: what stands beside its content in OpenAI's form, a JSON
-    object with a name, `tool_calls` or a `tool_call_id`; empty for nothing."""
+    object with a name, `tool_calls` or a `tool_call_id`, and `images` (`core.images`); empty for nothing."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: str
@@ -404,6 +404,8 @@ class Ask:
     top_p: float | None = None  # None: as the server does without
     tools: str = ""  # JSON list of the tools that the model may ask to be called
     must_call: bool = False  # one of them has to be called
+    #: The bytes of the messages' images as data: addresses, by SHA-256; whose digests the messages hold.
+    images: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     answer_format: str = ""  # JSON of the form that the answer shall have, as OpenAI's `response_format`
     may_call: bool = True  # False: they only explain the calls that the messages hold
     judged: str | None = field(default=None, compare=False)  # the answer that a Verifier judges

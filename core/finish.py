@@ -23,6 +23,8 @@ _DONE = """stop stopped stop_sequence stop_sequences stop_token eos eos_token en
     edited not_asked"""  # the last two are our own, of turns that no model wrote
 #: Why a reply ends that a fork has by hand: no model wrote it.
 EDITED = "edited"
+#: Our own, of a call that its server did not accept as it stands (400, 422).
+NOT_ACCEPTED = "request_error"
 #: Our own, of a reply that calls tools which nobody offered: beside its text, or in place of one. Of the second kind
 #: the text tells the calls in words, and nothing is read from it.
 UNASKED_CALLS, ONLY_UNASKED_CALLS = "unasked_tool_calls", "only_unasked_tool_calls"

@@ -198,6 +198,11 @@ def _spec(
             f"{path}, model {number} ('{spec.name}'): price_cached must not be higher than price_in, which bounds what "
             "a call may cost."
         )
+    if spec.images and spec.dialect == "terse":
+        raise ConfigError(
+            f"{path}, model {number} ('{spec.name}'): images = true needs the dialect general: terse prompts hold the "
+            "text of a question alone."
+        )
     return _with_prices(_with_room(path, number, spec))
 
 

@@ -36,11 +36,13 @@ from core.episode import (
 from core.errors import ConfigError
 from core.finish import EDITED
 from core.grader import WHOLE_REPLIES
+from core.images import image_count, unkept_images
 from core.play import reading, roles
 from core.play.drive import GradeMany, Terms
 from core.play.judging import final_verdicts
 from core.play.policies import WrappedPolicy, decider_at, deciders_of_fork
 from core.play.session import reread_turn
+from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
 
 T = TypeVar("T")
@@ -221,6 +223,25 @@ def check_change(change: Change, parent: Episode, index: int) -> None:
         problem = f"That changes nothing: turn {index + 1} already has this {change.kind}."
     if problem:
         raise ConfigError(problem)
+
+
+def check_kept(parent: Episode, model: ModelSpec | None) -> None:
+    """ConfigError, one sentence, where the texts or the images of an episode cannot be sent again, or not to this model
+    (None: to those that were sent them)."""
+    if day := parent.removed.get("prompts", parent.removed.get("texts")):
+        raise ConfigError(
+            f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
+        )
+    if unkept_images(parent.task.conversation):
+        raise ConfigError(
+            f"Episode {parent.id} was sent images, whose bytes are not kept, so it cannot be continued: ask its "
+            "question again, with the images."
+        )
+    if model is not None and not model.images and image_count(parent.task.conversation):
+        raise ConfigError(
+            f"Episode {parent.id} was sent images, which {model.name} does not read: choose a model whose entry in the "
+            "pool file says images = true."
+        )
 
 
 def right_reply(parent: Episode, index: int) -> Change | None:

@@ -39,6 +39,7 @@ from core.episode import (
 )
 from core.errors import CheckpointError, ConfigError
 from core.finish import ONLY_UNASKED_CALLS, TOO_LONG, UNASKED_CALLS, Finish
+from core.images import image_count
 from core.play import reading, roles
 from core.play.judging import graded
 from core.play.marks import without_marks
@@ -74,7 +75,7 @@ def play(
     _check(episode, specs, model_mask, role_mask)
     state = _EpisodeState(episode, episode.turns, tuple(model_mask), tuple(role_mask))
     answer = state.situation.answer
-    can_grade = bool(episode.task.answer)
+    can_grade, images = bool(episode.task.answer), image_count(episode.task.conversation)
     if answer is not None and answer not in state.grades and can_grade:  # recorded, but never graded
         correct = yield from graded(episode, len(state.turns) - 1, answer, specs, state.judgements)
         if isinstance(correct, Failure):
@@ -101,11 +102,15 @@ def play(
         messages: tuple[Message, ...] = ()
         if not nothing_to_judge:  # nothing either where its window cannot hold it
             room, dialect = spec.prompt_tokens, spec.dialect
+            if images and room is not None:
+                room -= spec.image_tokens * images
             situation = replace(state.situation, fault=fault)
             messages = roles.messages_for(dialect, decision.role, situation, key=state.key, room=room)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
-        if messages:
+        if images and messages and not spec.images:
+            reply = _cannot_see(spec)
+        elif messages:
             reply = yield state.ask(decision, messages, spec)
         else:
             reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
@@ -427,6 +432,15 @@ def _too_long_for(spec: ModelSpec) -> Reply:
         f"of {spec.context_window} leaves beside a reply of {spec.max_tokens}; leave it out, or lower its max_tokens."
     )
     return replace(NOT_ASKED, finish_reason=TOO_LONG, error=Failure("model", message))
+
+
+def _cannot_see(spec: ModelSpec) -> Reply:
+    """The failure of a call that is not made, as the model would not see what it is asked about."""
+    message = (
+        f"Model '{spec.name}' was not asked: the conversation holds images, which it does not read; leave it out, or "
+        "set images = true in its entry of the pool file where it does."
+    )
+    return replace(NOT_ASKED, finish_reason="error", error=Failure("infrastructure", message))
 
 
 #: So many characters of a recorded reply stand in a transcript, its last ones: there its conclusion is.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from core.episode import Ask
+from core.images import image_count
 from core.pool.spec import ModelSpec
 
 ROLE_PROMPT_TOKENS = 600  # a generous bound on what role instructions add to a prompt
@@ -177,8 +178,10 @@ def call_usd(spec: ModelSpec, tokens_in: float, tokens_out: float, cached: float
 
 def bound_usd(spec: ModelSpec, ask: Ask) -> float:
     """The most that a try of this call can cost in USD, the tools and the form that are described in it included: a
-    token is at least one byte of text, and the reply as long as the call allows."""
+    token is at least one byte of text, an image at most `spec.image_tokens`, and the reply as long as the call
+    allows."""
     tokens_in = sum(len(message.text.encode()) + 16 for message in ask.messages)
+    tokens_in += spec.image_tokens * image_count(ask.messages)
     most = call_usd(_with_prices(spec), tokens_in, _longest(spec, ask)) or 0.0
     return most + len((ask.tools + ask.answer_format).encode()) * (spec.price_in or 0.0) / 1e6
 

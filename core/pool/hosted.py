@@ -17,7 +17,8 @@ import stamina
 
 from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError, TrinityError
-from core.finish import TOO_LONG
+from core.finish import NOT_ACCEPTED, TOO_LONG
+from core.images import image_count, unkept_images
 from core.pool.client import CallFailed, ChatClient, Limits, Progress
 from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
 from core.pool.pool import BackgroundPool, broken_off, entry
@@ -113,6 +114,8 @@ class Endpoint:
 
     async def reply(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Reply:
         """Ask until there is a reply, a failure that retrying does not mend, or no time left."""
+        if (unkept := _unkept(self.spec, ask)) is not None:
+            return unkept
         body = request_body(self.spec, ask, stream=on_piece is not None)
         if not self._counts_in_streams:
             body.pop("stream_options", None)
@@ -122,6 +125,7 @@ class Endpoint:
         reason = "error"
         clock = asyncio.get_running_loop().time
         guessed = sum(len(message.text) for message in ask.messages) / 4 + self._reply_tokens
+        guessed += self.spec.image_tokens * image_count(ask.messages)
         async with self._slots, self._throttle.slots or nullcontext():
             begun = await self._throttle.turn(guessed)  # its patience begins when it is asked
             started = clock()
@@ -139,7 +143,8 @@ class Endpoint:
                     bill.pay(UNCOUNTED, unread=True)
             except CallFailed as error:
                 outcome = error.failure
-                reason = "content_filter" if error.filtered else TOO_LONG if error.too_long else "error"
+                unfit = TOO_LONG if error.too_long else NOT_ACCEPTED if error.refused else "error"
+                reason = "content_filter" if error.filtered else unfit
             latency_s = clock() - started
         if isinstance(outcome, Failure):
             if call.tries > 1:
@@ -229,6 +234,18 @@ class Endpoint:
         call.tries += 1
         call.refusal = error.failure.message
         return True if wait_s is None else max(wait_s, 0.001)
+
+
+def _unkept(spec: ModelSpec, ask: Ask) -> Reply | None:
+    """The failure of a call that cannot be made, as the bytes of an image in its messages are not there."""
+    if not unkept_images(ask.messages, ask.images):
+        return None
+    message = (
+        f"Model '{spec.name}' was not asked: its messages hold an image whose bytes are not kept; send the image again,"
+        " in a new request."
+    )
+    nothing = Usage(0, 0, 0.0)
+    return Reply("", finish_reason="error", usage=nothing, error=Failure("infrastructure", message))
 
 
 class HttpPool(BackgroundPool):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import struct
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -12,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from core.episode import Ask, Episode, Failure, Message, Reply, Role
 from core.errors import PoolError, TrinityError
+from core.images import as_content, beside_with, image_of
 from core.pool.spec import ModelSpec
 
 log = logging.getLogger(__name__)
@@ -389,16 +392,35 @@ def tokens_per_s(reply: Reply) -> float | None:
 
 
 def check_pool(pool: Pool) -> Iterator[tuple[str, Reply]]:
-    """Ask every model a trivial question, all at once, and yield (name, reply) as each answers."""
-    asks = [
-        Ask(
-            model=spec.name,
-            role=Role.WORKER,
-            messages=(Message("user", "work\n1 + 1"),) if spec.dialect == "terse" else QUESTION,
-            max_tokens=min(CHECK_TOKENS, spec.max_tokens),
-        )
-        for spec in pool.specs
-    ]
+    """Ask every model a trivial question, all at once, and yield (name, reply) as each answers. One that reads images
+    is sent one with it."""
+    asks = [_question(spec) for spec in pool.specs]
     with closing(pool.ask(asks)) as replies:
         for index, reply in replies:
             yield asks[index].model, reply
+
+
+def _question(spec: ModelSpec) -> Ask:
+    """What a model is asked to find out whether it can be."""
+    most = min(CHECK_TOKENS, spec.max_tokens)
+    if spec.dialect == "terse":
+        return Ask(spec.name, Role.WORKER, (Message("user", "work\n1 + 1"),), max_tokens=most)
+    if not spec.images:
+        return Ask(spec.name, Role.WORKER, QUESTION, max_tokens=most)
+    system, user = QUESTION
+    content, images = as_content([user.content, image_of(_grey_square(), "image/png")])
+    shown = Message("user", content, beside_with({}, images))
+    data = {one.sha256: one.data for one in images}
+    return Ask(spec.name, Role.WORKER, (system, shown), max_tokens=most, images=data)
+
+
+def _grey_square(side: int = 64) -> bytes:
+    """A grey PNG of so many pixels each way: some models refuse smaller ones than 32."""
+
+    def chunk(kind: bytes, content: bytes) -> bytes:
+        checksum = zlib.crc32(kind + content)
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
+    lines = zlib.compress((b"\0" + b"\x80" * side) * side)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", lines) + chunk(b"IEND", b"")

@@ -145,6 +145,9 @@ class ModelSpec:
     system_role: bool = True
     #: What its server takes as `response_format`: "" nothing, json_object, or json_schema too.
     response_format: Literal["", "json_object", "json_schema"] = ""
+    #: Whether it reads images (`image_url` parts of a user's message), and the most tokens that it counts one as.
+    images: bool = False
+    image_tokens: Annotated[int, Field(ge=1, le=1_000_000)] = 5_000
     stream: bool = True  # False: the server cannot stream, `Pool.stream` then yields the whole reply
     #: Ask for usage in a stream; a server that refuses the request is not asked again.
     stream_usage: bool = True
@@ -198,6 +201,7 @@ def digest_of_specs(specs: Sequence[ModelSpec]) -> str:
         + (() if (one.device, one.dtype) == ("auto", None) else (f"{one.dtype} on {one.device}",))
         + ((f"weights {one.weights}",) if one.weights else ())
         + (() if len(one.roles) == 3 else (one.roles,))
+        + (("reads images",) if one.images else ())
         for one in sorted(specs, key=lambda one: one.judge)  # it stands last, wherever its entry does
     ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from core.episode import Ask, Message
 from core.finish import Finish, finish_of
+from core.images import content_parts, put_before
 from core.pool.costs import UNCOUNTED, Counts, UsageReader
 from core.pool.server_words import ServerWords, error_in, words_of
 from core.pool.spec import ModelSpec
@@ -54,7 +55,7 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
     """The smallest body that says it: several servers reject fields that they do not implement."""
     body: dict[str, Any] = {
         "model": spec.model or spec.name,
-        "messages": [_message(one) for one in messages_for(spec, ask.messages)],
+        "messages": _messages(messages_for(spec, ask.messages), ask.images),
         spec.token_limit_field: ask.max_tokens if ask.max_tokens is not None else spec.max_tokens,
         **spec.extra,
     }
@@ -79,9 +80,35 @@ def request_body(spec: ModelSpec, ask: Ask, *, stream: bool) -> dict[str, Any]:
     return body
 
 
+#: What a user says before the images of tool results: servers take images in a user's message alone.
+TOOL_IMAGES = "The images of the results above, in their order:"
+
+
+def _messages(messages: Sequence[Message], images: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Messages as OpenAI's API takes them; the images of tool results stand in the user's message behind these."""
+    sent, shown = list[dict[str, Any]](), list[dict[str, Any]]()
+    for message in messages:
+        one, parts = _message(message), content_parts(message, images)
+        if message.role == "tool":
+            shown += [part for part in parts if part["type"] == "image_url"]
+        elif parts:
+            one["content"] = parts
+        if shown and message.role != "tool":
+            before, shown = [{"type": "text", "text": TOOL_IMAGES}, *shown], []
+            if message.role == "user":
+                one["content"] = [*before, *(parts or [{"type": "text", "text": one["content"]}])]
+            else:
+                sent.append({"role": "user", "content": before})
+        sent.append(one)
+    if shown:
+        sent.append({"role": "user", "content": [{"type": "text", "text": TOOL_IMAGES}, *shown]})
+    return sent
+
+
 def _message(message: Message) -> dict[str, Any]:
     content = well_formed(message.content)
     beside = json.loads(message.beside) if message.beside else {}
+    beside.pop("images", None)
     # Of an assistant that only called tools, as OpenAI writes it.
     return {"role": message.role, "content": content or (None if "tool_calls" in beside else ""), **beside}
 
@@ -97,8 +124,8 @@ def messages_for(spec: ModelSpec, messages: Sequence[Message]) -> Sequence[Messa
         if one.role == "system":
             waiting.append(one.content)
             continue
-        if one.role == "user":
-            one, waiting = Message("user", "\n\n".join([*waiting, one.content])), []
+        if one.role == "user" and waiting:
+            one, waiting = put_before("\n\n".join(waiting), one), []
         read.append(one)
     if waiting:
         read.append(Message("user", "\n\n".join(waiting)))

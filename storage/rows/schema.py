@@ -478,7 +478,7 @@ served = Table(
     metadata,
     Column("episode_id", String, primary_key=True),
     Column("key_id", String, doc="The key it was asked with; empty: none"),
-    _needed("door", String, "Which address was asked: chat or responses"),
+    _needed("door", String, "Which address was asked: chat, responses or messages"),
     _needed("model", String, "The model that was asked for: a tier or a checkpoint"),
     _needed("at", Float, "When it was asked, Unix seconds"),
     _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),

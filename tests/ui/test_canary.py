@@ -144,6 +144,7 @@ def test_no_key_is_found_behind_the_endpoint(
             ("/v1/chat/completions", {"model": "both", "messages": talk}),
             ("/v1/chat/completions", {"model": "both", "messages": talk, "stream": True}),
             ("/v1/responses", {"model": "both", "input": "How many?", "stream": True}),
+            ("/v1/messages", {"model": "both", "max_tokens": 99, "messages": talk, "stream": True}),
         ]
         for _ in ECHOES:
             answered += [_post(one.url, path, body, key) for path, body in bodies]

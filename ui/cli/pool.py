@@ -64,10 +64,12 @@ def list_(pool: PoolOption = None, as_json: JsonOption = False) -> None:
             s.model,
             name if s.provider == "recorded" else s.local or s.base_url,
         )
-        + (dollars(s.price_in), dollars(s.price_out), s.strength, key_state(s.api_key_env))
+        + (dollars(s.price_in), dollars(s.price_out), s.strength, "yes" if s.images else "no")
+        + (key_state(s.api_key_env),)
         for s in specs
     ]
-    columns = ["name", "provider", "model", "address", ">$ per 1M in", ">$ per 1M out", ">strength", "key"]
+    prices = [">$ per 1M in", ">$ per 1M out"]
+    columns = ["name", "provider", "model", "address", *prices, ">strength", "images", "key"]
     print_table(columns, rows)
 
 
@@ -82,6 +84,7 @@ FIELDS = (
     "price_in",
     "price_out",
     "strength",
+    "images",
     "judge",
 )
 

@@ -1,4 +1,4 @@
-"""`trinity serve`: the pool as one model, for every client of OpenAI's API."""
+"""`trinity serve`: the pool as one model, for every client of OpenAI's API, or of Anthropic's."""
 
 from __future__ import annotations
 
@@ -71,6 +71,8 @@ def serve(
     half by their strength in pool.toml), `trinity-ultra` (more turns with all of them), and `trinity@CHECKPOINT`.
     Where a tier names no policy, the best validated checkpoint that fits the pool decides, or the best single model
     answers where no coordinator is ahead of it; which it is, and how good it was, is said at the start.
+
+    Clients of Anthropic's API ask /v1/messages. Images go to the models whose entries in pool.toml say images = true.
 
     [dim]$[/] trinity serve --pool pool.toml --max-cost 5
 

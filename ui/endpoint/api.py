@@ -1,4 +1,5 @@
-"""The routes of the endpoint: chat completions, responses, decisions and models, as OpenAI's clients ask for them."""
+"""The routes of the endpoint: chat completions, responses, decisions and models, as OpenAI's clients ask for them, and
+messages, as Anthropic's do."""
 
 from __future__ import annotations
 
@@ -21,15 +22,19 @@ from starlette.types import ASGIApp
 
 from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
+from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.conversation import read_request
 from ui.endpoint.course import Course
+from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, bad_request, store_unavailable, unsupported_field
 from ui.endpoint.formats import answer_format, read_body
 from ui.endpoint.guard import Guard
 from ui.endpoint.replies import (
     KEEP_ALIVE_S,
     Chat,
+    Form,
     Listener,
+    MessageObject,
     ResponseObject,
     play_whole,
     run_check,
@@ -75,25 +80,39 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
+_ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"description": "An error of Anthropic's form"} for status in _ERRORS
+}
+
+
 def _routes(service: Service) -> APIRouter:
     router = APIRouter(responses=_ERRORS, route_class=StrictRoute)
 
     async def play(
-        body: ChatRequest | ResponsesRequest, request: Request, form: type[Chat | ResponseObject]
+        body: ChatRequest | ResponsesRequest | MessagesRequest, request: Request, form: type[Form]
     ) -> Response:
-        asked = read_request(body)
         given, param = body.wanted_format
         wanted = await run_check(partial(answer_format, given, param)) if given else None
         listener = Listener(patient=not body.stream)
-        order = await run_in_threadpool(
-            service.order, replace(asked, answer_format=wanted), request.state.key, listener.tell
-        )
+
+        def ordered() -> Order:
+            # Megabytes of images take a while.
+            asked = replace(read_request(body), answer_format=wanted)
+            return service.order(asked, request.state.key, listener.tell)
+
+        order = await run_in_threadpool(ordered)
         order.streams = bool(body.stream)
         course = Course(order, service.endpoint.inspector)
         reply = form(course)
         if body.stream:
             told = stream_reply(reply, service.engine, listener)
-            return EventSourceResponse(told, headers=course.headers, ping=KEEP_ALIVE_S, sep="\n")
+            return EventSourceResponse(
+                told,
+                headers=course.headers,
+                sep="\n",
+                ping=KEEP_ALIVE_S,
+                ping_message_factory=form.keep_alive,
+            )
         await play_whole(request, service.engine, course, listener)
         return JSONResponse(reply.whole(), headers=course.headers)
 
@@ -106,6 +125,11 @@ def _routes(service: Service) -> APIRouter:
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         """The same by the Responses API."""
         return await play(body, request, ResponseObject)
+
+    @router.post("/messages", responses=_ANTHROPIC_ERRORS)
+    async def messages(body: MessagesRequest, request: Request) -> Response:
+        """The same by Anthropic's Messages API."""
+        return await play(body, request, MessageObject)
 
     @router.post("/decisions")
     async def decisions(body: DecisionRequest, request: Request) -> Response:
@@ -165,8 +189,8 @@ def _model(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "trinity-inspector", "trinity": more}
 
 
-async def _error_response(_: Request, error: Exception) -> Response:
-    """Every error in OpenAI's form."""
+async def _error_response(request: Request, error: Exception) -> Response:
+    """Every error in OpenAI's form, or Anthropic's where its API was asked."""
     match error:
         case ApiError():
             found = error
@@ -182,13 +206,13 @@ async def _error_response(_: Request, error: Exception) -> Response:
         case _:
             message = f"The endpoint failed ({type(error).__name__}): its log says more."
             found = ApiError(500, message, "server_error")
-    return found.response()
+    return found.response(request.url.path)
 
 
 #: What is said of an address, by the status.
 _NO_ADDRESS = {
-    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/decisions, /v1/feedback or "
-    "/v1/models.",
+    404: "There is no such address here: ask /v1/chat/completions, /v1/responses, /v1/messages, /v1/decisions, "
+    "/v1/feedback or /v1/models.",
     405: "This address does not take this method: see /openapi.json.",
 }
 
@@ -221,7 +245,8 @@ def _unread(where: str, mistake: Mapping[str, Any]) -> ApiError:
     kinds = about.get("expected_tags", about.get("expected"))
     if kinds is None:
         return bad_request(f"'{where}' is missing.", where)
-    only = "only text is read here, in parts of type" if _PART.search(where) else "it can be one of"
+    parts = "only text and images are read here, in parts of type"
+    only = parts if _PART.search(where) else "it can be one of"
     kind = str(about.get("tag", mistake["input"]))[:80]
     return bad_request(f"'{where}' is '{kind}', which cannot be used: {only} {kinds}.", where)
 

@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from core.episode import Message
+from core.images import Image, as_content, beside_with, moved
+from core.pool.wire import Malformed
 from core.texts import well_formed
+from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.errors import bad_request, unsupported_field
-from ui.endpoint.formats import AnswerFormat
+from ui.endpoint.formats import AnswerFormat, read_body
+from ui.endpoint.images import check_sizes, read_image
 from ui.endpoint.messages import (
     AssistantMessage,
+    Body,
     CallOutput,
+    ChatImage,
     CustomCall,
     FunctionCall,
+    InputImage,
     InputItem,
     InputMessage,
     RefusalPart,
@@ -43,7 +50,7 @@ _LONGEST_CALL = 300
 class Said:
     """A message: who wrote it, and its text, in which what tools were to be called, and what they gave, is told in
     words. `plain`: its text without these words; `calls`: the calls in OpenAI's form; `answers`: the id of the call
-    that it is the result of."""
+    that it is the result of; `images`: those whose placeholders stand in `plain`."""
 
     role: Literal["system", "user", "assistant", "tool"]
     text: str
@@ -51,6 +58,7 @@ class Said:
     plain: str = ""
     calls: tuple[dict[str, Any], ...] = ()
     answers: str = ""
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,20 @@ class Asked:
     left_aside: tuple[str, ...] = ()  # fields of the request that nothing here looks at
     include_usage: bool = False  # at the end of a stream
 
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The images of all messages."""
+        return tuple(image for one in self.messages for image in one.images)
 
-def read_request(body: ChatRequest | ResponsesRequest) -> Asked:
+
+def read_request(body: ChatRequest | ResponsesRequest | MessagesRequest) -> Asked:
     """What a body asks, but for the form of its answer. ApiError for a field that would change the answer and cannot,
     and for a conversation that is none."""
     for name, (values, instead) in NEUTRAL.items():
         if getattr(body, name, None) not in values:
             raise unsupported_field(name, f"'{name}' is not supported here: {instead}.")
+    if isinstance(body, MessagesRequest):
+        return _read_messages(body)
     effort = body.reasoning.effort if body.reasoning else None
     if isinstance(body, ChatRequest):
         if len({body.max_tokens, body.max_completion_tokens} - {None}) > 1:
@@ -109,11 +124,39 @@ def read_request(body: ChatRequest | ResponsesRequest) -> Asked:
         tools=tool_offer(body.tools, body.tool_choice, parallel=body.parallel_tool_calls),
         vendor=body.trinity,
         temperature=body.temperature,
-        top_p=None if body.top_p == 1 else body.top_p,  # every model's own; some servers take none beside it
+        top_p=_top_p(body.top_p),
         keep=body.store,
         metadata={well_formed(name): well_formed(value) for name, value in notes.items()},
-        left_aside=tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body))),
+        left_aside=_aside(body),
     )
+
+
+def _read_messages(body: MessagesRequest) -> Asked:
+    """What a body of the Messages API asks, as `read_request` says."""
+    sent, user = body.sent(), body.metadata.user_id if body.metadata else None
+    return Asked(
+        "messages",
+        body.model,
+        conversation([*sent.values()], instructions=body.instructions, places=[*sent]),
+        body.trinity,
+        effort=body.output_config.effort if body.output_config else None,
+        temperature=body.temperature,
+        top_p=_top_p(body.top_p),
+        max_tokens=body.max_tokens,
+        stop=tuple(filter(None, body.stop_sequences or ())),
+        tools=body.offer(),
+        metadata={"user_id": well_formed(user)} if user else {},
+        left_aside=_aside(body),
+    )
+
+
+def _top_p(asked: float | None) -> float | None:
+    """1 is every model's own; some servers take none beside a temperature."""
+    return None if asked == 1 else asked
+
+
+def _aside(body: Body) -> tuple[str, ...]:
+    return tuple(well_formed(one[:200]) for one in dict.fromkeys(left_aside(body)))
 
 
 def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> list[Said]:
@@ -122,17 +165,19 @@ def input_messages(given: str | Sequence[InputItem], instructions: str = "") -> 
     return conversation(sent, "input", instructions=instructions)
 
 
-def conversation(sent: Sequence[Sent], field: str = "messages", *, instructions: str = "") -> list[Said]:
+def conversation(
+    sent: Sequence[Sent], field: str = "messages", *, instructions: str = "", places: Sequence[str] = ()
+) -> list[Said]:
     """The messages that hold anything, after instructions for all of them; a developer is the system's voice. ApiError
-    where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages."""
+    where nobody asks anything, and for a tool's result without its call. `field`: how a request names its messages;
+    `places`: where in it each stands, where they are not numbered."""
     calls = _Calls(Counter(well_formed(words) for one in sent for words, _ in _asked_calls(one)))
-    messages = [
-        one
-        for place, message in enumerate(sent)
-        if (one := _said(message, calls, f"{field}.{place}")).text.strip()
-    ]
+    named = places or [f"{field}.{place}" for place in range(len(sent))]
+    read = (_said(message, calls, place) for place, message in zip(named, sent, strict=True))
+    messages = [one for one in read if one.text.strip()]
     if not any(one.role == "user" for one in messages):
         raise bad_request("No user message holds any text: send at least one.", field)
+    check_sizes([image for one in messages for image in one.images], field)
     told = well_formed(instructions)
     return [Said("system", told, plain=told), *messages] if instructions.strip() else messages
 
@@ -175,7 +220,7 @@ def conversation_of(
     for one in messages:
         called = next((it for it in reversed(found) if one.answers in it.results), None)
         if called is not None and one.role == "tool":
-            called.results[one.answers].append(one.plain)
+            called.results[one.answers].append(one)
             continue
         together = found and one.calls and not one.plain and found[-1].said.role == "assistant"
         if not together or any(found[-1].results.values()):
@@ -193,17 +238,20 @@ class _Native:
 
     said: Said
     calls: list[dict[str, Any]] = field(default_factory=list)
-    results: dict[str, list[str]] = field(default_factory=dict)
+    results: dict[str, list[Said]] = field(default_factory=dict)
     wishes: str = ""
 
     def messages(self) -> Iterator[Message]:
         beside: dict[str, Any] = {"name": self.said.name} if self.said.name else {}
         beside |= {"tool_calls": self.calls} if self.calls else {}
-        yield Message(
-            self.said.role, self.said.plain + self.wishes, well_formed(json.dumps(beside)) if beside else ""
-        )
+        yield Message(self.said.role, self.said.plain + self.wishes, beside_with(beside, self.said.images))
         for call, results in self.results.items():
-            yield Message("tool", "\n".join(results) or NO_RESULT, json.dumps({"tool_call_id": call}))
+            content, images = "", list[Image]()
+            for number, one in enumerate(results):
+                content += "\n" if number else ""
+                images += moved(one.images, len(content))
+                content += one.plain
+            yield Message("tool", content or NO_RESULT, beside_with({"tool_call_id": call}, images))
 
 
 def _header(message: Said) -> str:
@@ -286,13 +334,19 @@ def _asked_calls(message: Sent) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield _call("", function.name, function.arguments)
 
 
+def as_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a call as an object; any other text stands in it as `input`."""
+    try:
+        value = read_body(well_formed(arguments).encode())
+    except Malformed:
+        value = None
+    return value if isinstance(value, dict) else {"input": arguments}
+
+
 def _call(id_: str, name: str, given: str | dict[str, Any] | None) -> tuple[str, dict[str, Any]]:
     text = well_formed(given if isinstance(given, str) else json.dumps(given or {}))
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except (ValueError, RecursionError):
-        is_object = False
-    arguments = text if is_object else json.dumps({"input": text})  # servers read them as an object
+    found = as_object(text)
+    arguments = json.dumps(found) if found == {"input": text} else text  # servers read them as an object
     function = {"name": well_formed(name), "arguments": arguments}
     return f"{name}({text})", {"id": well_formed(id_), "type": "function", "function": function}
 
@@ -312,21 +366,26 @@ def _said(message: Sent, calls: _Calls, place: str) -> Said:
         case FunctionCall() | CustomCall() | ShellCall():
             return _asking(message, calls, "")
         case _:
-            return _written(message, calls)
-    text = _text(given)
+            return _written(message, calls, place)
+    text, images = _read(given, place)
     words = f"Result of {call.label}:\n{text}" if text.strip() else f"Result of {call.label}: empty"
-    return Said("tool", well_formed(words), plain=well_formed(text), answers=call.native["id"])
+    return Said("tool", well_formed(words), plain=text, answers=call.native["id"], images=images)
 
 
-def _written(message: Written, calls: _Calls) -> Said:
+def _written(message: Written, calls: _Calls, place: str) -> Said:
     """What somebody wrote, and the calls that it asks for."""
     calls.group += 1
-    text, role = _text(message.content), message.role
+    (text, images), role = _read(message.content, place), message.role
+    if images and role != "user":
+        raise bad_request(
+            f"{place} is the {role}'s and holds an image: images are read in a user's message and in a tool's result.",
+            place,
+        )
     if isinstance(message, AssistantMessage):
         return _asking(message, calls, text or message.refusal or "", message.name or "")
     name = "" if isinstance(message, InputMessage) else message.name or ""
-    text = well_formed(text)
-    return Said("system" if role == "developer" else role, text, well_formed(name), plain=text)
+    role = "system" if role == "developer" else role
+    return Said(role, text, well_formed(name), plain=text, images=images)
 
 
 def _asking(message: Sent, calls: _Calls, text: str, name: str = "") -> Said:
@@ -337,14 +396,15 @@ def _asking(message: Sent, calls: _Calls, text: str, name: str = "") -> Said:
     return Said("assistant", "\n".join([*filter(None, [plain]), *told]), well_formed(name), plain, native)
 
 
-def _text(content: str | Sequence[object] | None) -> str:
-    if isinstance(content, str):
-        return content
-    texts = []
-    for part in content or ():
+def _read(content: str | Sequence[object] | None, place: str) -> tuple[str, tuple[Image, ...]]:
+    """The text of a content, and the images in it."""
+    parts: list[str | Image] = [content] if isinstance(content, str) else []
+    for number, part in enumerate(content or () if not isinstance(content, str) else ()):
         match part:
             case TextPart():
-                texts.append(part.text)
+                parts.append(part.text)
             case RefusalPart():
-                texts.append(part.refusal)
-    return "".join(texts)
+                parts.append(part.refusal)
+            case ChatImage() | InputImage():
+                parts.append(read_image(part, f"{place}.content.{number}"))
+    return as_content(parts)

@@ -196,6 +196,15 @@ class Course:
             return "content_filter"
         return "length" if Flag.TRUNCATED in flags else "stop"
 
+    @property
+    def stopped_by(self) -> str | None:
+        """The text before which the answer ends, of those that were named; None where none of them stands in it."""
+        if self.tool_calls or self.order.asked.answer_format is not None:
+            return None
+        end, text = self._end_of(self.text or ""), self.text or ""
+        at_end = (one for one in self.order.asked.stop if end is not None and text.startswith(one, end))
+        return next(at_end, None)
+
     def _end_of(self, text: str) -> int | None:
         """Where the first of the texts begins at which an answer shall end; None where there is none."""
         found = [at for one in self.order.asked.stop if (at := text.find(one)) >= 0]

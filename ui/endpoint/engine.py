@@ -41,7 +41,7 @@ from core.episode import (
     episode_of,
 )
 from core.errors import StoreError, TrinityError
-from core.finish import TOO_LONG
+from core.finish import NOT_ACCEPTED, TOO_LONG
 from core.play.drive import drive_arriving
 from core.play.policies import Policy, decide_each
 from core.play.private import without_texts
@@ -375,8 +375,9 @@ class Engine:
         return lambda piece: order.tell(Delta(ask.episode, turn, piece))
 
     def _note_reply(self, turn: Turn) -> None:
-        """Note whether a model could be asked. That a conversation is too long for it says nothing of the others."""
-        if turn.reply.finish_reason == TOO_LONG:
+        """Note whether a model could be asked. That a request is too long for it, or that its server does not take it
+        as it is, says nothing of the others."""
+        if turn.reply.finish_reason in (TOO_LONG, NOT_ACCEPTED):
             return
         if Flag.FAILED_OVER in turn.flags:
             self.circuits.failed(turn.decision.model)
@@ -404,7 +405,8 @@ class Engine:
         elif any("tool_calls" in one.beside for one in ask.messages):
             # Some servers want to know the tools again.
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
-        ask = replace(ask, top_p=asked.top_p)
+        images = {one.sha256: one.data for one in asked.images if one.data}
+        ask = replace(ask, top_p=asked.top_p, images=images)
         allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed

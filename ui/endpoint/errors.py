@@ -1,10 +1,13 @@
-"""Errors as clients of OpenAI's API expect them: a status, a type, a code and one sentence that says what to change."""
+"""Errors as clients of OpenAI's API, or of Anthropic's, expect them: a status, a type, a code and one sentence that
+says what to change."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.responses import JSONResponse
 
@@ -31,9 +34,36 @@ class ApiError(Exception):
         told = {"message": well_formed(self.message), "type": self.type, "param": param, "code": self.code}
         return {"error": told}
 
-    def response(self) -> JSONResponse:
-        """The answer that says it."""
-        return JSONResponse(self.body(), self.status, headers=dict(self.headers))
+    def anthropic_body(self) -> dict[str, Any]:
+        """The same in the form of Anthropic's API, where the code and the field stand beside it."""
+        kind = _ANTHROPIC_TYPES.get(
+            self.status, "invalid_request_error" if self.status < 500 else "api_error"
+        )
+        more = {
+            name: value for name, value in self.body()["error"].items() if name in ("code", "param") and value
+        }
+        return {"type": "error", "error": {"type": kind, "message": well_formed(self.message), **more}}
+
+    def response(self, path: str = "") -> JSONResponse:
+        """The answer that says it, in the form that clients of this address expect."""
+        body = self.anthropic_body() if is_anthropic(path) else self.body()
+        return JSONResponse(body, self.status, headers=dict(self.headers))
+
+
+#: Anthropic's word for an error, by its status.
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    504: "timeout_error",
+}
+
+
+def is_anthropic(path: str) -> bool:
+    """Whether an address is one of Anthropic's API."""
+    return re.search(r"/messages(/|$)", path) is not None
 
 
 def bad_request(message: str, param: str | None = None, code: str | None = None) -> ApiError:

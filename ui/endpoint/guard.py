@@ -22,9 +22,9 @@ from ui.endpoint.errors import ApiError, store_unavailable
 from ui.program import LOCAL_NAMES
 
 #: The largest body, and how long it may take to arrive.
-MOST_BYTES, BODY_S = 8 * 2**20, 30.0
+MOST_BYTES, BODY_S = 16 * 2**20, 30.0
 #: So much of a body that is too large is read all the same: a client that still sends does not hear an answer.
-DRAINED_BYTES = 8 * MOST_BYTES
+DRAINED_BYTES = 4 * MOST_BYTES
 
 
 class Guard:
@@ -53,7 +53,7 @@ class Guard:
             key = await self._key(headers)
             body = await _body(headers, receive)
         except ApiError as error:
-            await error.response()(scope, receive, send)
+            await error.response(scope["path"])(scope, receive, send)
             return
         scope.setdefault("state", {})["key"] = key
         waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -64,8 +64,7 @@ class Guard:
         await self._app(scope, replay, send)
 
     async def _key(self, headers: Headers) -> ApiKey | None:
-        scheme, _, text = headers.get("authorization", "").partition(" ")
-        text = text.strip() if scheme.lower() == "bearer" else ""
+        text = _key_text(headers)
         # On this machine clients send whatever stands for "none"; a text of a key's form is meant as one.
         if not self._needs_key and not looks_like_key(text):
             return None
@@ -76,14 +75,21 @@ class Guard:
         if key is None:
             raise ApiError(
                 401,
-                "This key is not valid here: make one with trinity keys add NAME, and send it as a Bearer token."
-                if text
-                else "A key is needed: make one with trinity keys add NAME, and send it as a Bearer token.",
+                f"{'This key is not valid here' if text else 'A key is needed'}: make one with trinity keys add NAME, "
+                "and send it as a Bearer token or as x-api-key.",
                 "authentication_error",
                 "invalid_api_key",
                 headers={"www-authenticate": "Bearer"},
             )
         return key
+
+
+def _key_text(headers: Headers) -> str:
+    """The key that a request carries, as OpenAI's clients send it or as Anthropic's do; empty without one."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    sent = [bearer.strip() if scheme.lower() == "bearer" else "", headers.get("x-api-key", "").strip()]
+    # Clients that are given one send both, and in the other whatever stands for "none".
+    return next(filter(looks_like_key, sent), sent[0] or sent[1])
 
 
 async def _body(headers: Headers, receive: Receive) -> bytes:

@@ -14,6 +14,8 @@ MOST_TOOLS = 128
 
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
+#: How closely an image shall be looked at.
+Detail = Literal["auto", "low", "high", "original"]
 #: Of a call: some servers put a signature of thousands of characters into it.
 CallId = Annotated[str, Field(min_length=1, max_length=100_000)]
 
@@ -70,7 +72,7 @@ class Unread(Repeated):
 
 
 class TextPart(Body):
-    """A part of a message. Only text is read: the coordinator and its models hold no images."""
+    """A text in a message."""
 
     type: Literal["text", "input_text", "output_text"]
     text: Text
@@ -78,6 +80,30 @@ class TextPart(Body):
     logprobs: Aside = None
     cache_control: Aside = None
     prompt_cache_breakpoint: Aside = None
+
+
+class ImageAddress(Body):
+    """Where an image is: an https address, or its bytes in a data: address."""
+
+    url: str
+    detail: Detail | None = None
+
+
+class ChatImage(Body):
+    """An image in a message."""
+
+    type: Literal["image_url"]
+    image_url: ImageAddress
+    cache_control: Aside = None
+
+
+class InputImage(Body):
+    """An image, as the Responses API has it. Files that were uploaded elsewhere are not read here."""
+
+    type: Literal["input_image"]
+    image_url: str
+    detail: Detail | None = None
+    file_id: None = None
 
 
 class RefusalPart(Repeated):
@@ -93,9 +119,16 @@ class ThinkingPart(Unread):
     type: Literal["thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"]
 
 
-Content = Text | Annotated[list[TextPart], Field(max_length=MOST_PARTS)]
+ImagePart = ChatImage | InputImage
+ReadPart = Annotated[TextPart | ChatImage | InputImage, Field(discriminator="type")]
+#: What a person sends, or a tool gives.
+SeenContent = Text | Annotated[list[ReadPart], Field(max_length=MOST_PARTS)]
 AssistantPart = Annotated[TextPart | RefusalPart | ThinkingPart, Field(discriminator="type")]
 AssistantContent = Text | Annotated[list[AssistantPart], Field(max_length=MOST_PARTS)]
+InputPart = Annotated[
+    TextPart | ChatImage | InputImage | RefusalPart | ThinkingPart, Field(discriminator="type")
+]
+InputContent = Text | Annotated[list[InputPart], Field(max_length=MOST_PARTS)]
 
 
 class CalledFunction(Repeated):
@@ -121,7 +154,7 @@ class WrittenMessage(Body):
     """What a person says, or what the whole conversation is subject to."""
 
     role: Literal["system", "developer", "user"]
-    content: Content | None = None
+    content: SeenContent | None = None
     name: Name | None = None
     id: Aside = None
     index: Aside = None
@@ -148,7 +181,7 @@ class ToolMessage(Repeated):
     """What a called tool gave; older clients call it a function, and tell no id."""
 
     role: Literal["tool", "function"]
-    content: Content | None = None
+    content: SeenContent | None = None
     name: Name | None = None
     tool_call_id: CallId | None = None
 
@@ -164,7 +197,7 @@ class InputMessage(Repeated):
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
-    content: AssistantContent | None = None
+    content: InputContent | None = None
 
 
 class FunctionCall(Repeated):
@@ -190,7 +223,7 @@ class CallOutput(Repeated):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: CallId
-    output: Content | None = None
+    output: SeenContent | None = None
 
 
 class ShellCall(Repeated):

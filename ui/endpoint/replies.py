@@ -1,4 +1,4 @@
-"""A reply in the forms of both APIs: whole, or as it comes, with progress from the first second, then the text."""
+"""A reply in the form of each API: whole, or as it comes, with progress from the first second, then the text."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import asyncio
 import contextlib
 import json
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, TypeVar
 
+from sse_starlette.event import ServerSentEvent
 from starlette.requests import Request
 
 from core.episode import Event
+from ui.endpoint.conversation import as_object
 from ui.endpoint.course import Course
 from ui.endpoint.engine import Engine
 from ui.endpoint.errors import ApiError
@@ -133,13 +136,46 @@ def _details(used: dict[str, int], **more: int) -> tuple[dict[str, int], dict[st
 
 
 @dataclass
-class Chat:
-    """A chat completion: whole, or its begin, progress, and answer or failure as events."""
+class Form(ABC):
+    """A reply in one API's form: whole, or its begin, progress, and answer or failure as events."""
 
     course: Course
 
+    @abstractmethod
     def whole(self) -> dict[str, Any]:
         """The whole body. ApiError where there is no answer."""
+
+    @abstractmethod
+    def begin(self, about: dict[str, Any]) -> Sent:
+        """What a stream begins with: a message without words yet."""
+
+    @abstractmethod
+    def progress(self, what: dict[str, Any]) -> Sent:
+        """An event that carries progress alone."""
+
+    @abstractmethod
+    def piece(self, text: str) -> Iterator[Sent]:
+        """A piece of the answer."""
+
+    @abstractmethod
+    def answer(self, text: str | None, rest: str | None) -> Iterator[Sent]:
+        """The `rest` of the text in pieces, or the calls; how it ended, and the tokens."""
+
+    @abstractmethod
+    def fail(self, error: ApiError) -> Sent:
+        """The error in the place of an answer."""
+
+    @staticmethod
+    def keep_alive() -> ServerSentEvent:
+        """What a stream says where it has nothing else to say: a line that is no event."""
+        return ServerSentEvent(comment="alive")
+
+
+@dataclass
+class Chat(Form):
+    """A chat completion."""
+
+    def whole(self) -> dict[str, Any]:
         text = self.course.outcome()
         message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
         if self.course.tool_calls:
@@ -149,23 +185,18 @@ class Chat:
         return self._object("chat.completion", [self._choice(choice)], more)
 
     def begin(self, about: dict[str, Any]) -> Sent:
-        """A message without words yet."""
         return self._chunk({"role": "assistant", "content": ""}, trinity=about)
 
     def progress(self, what: dict[str, Any]) -> Sent:
-        """A chunk that carries progress alone."""
         return self._chunk(trinity=what)
 
     def piece(self, text: str) -> Iterator[Sent]:
-        """A piece of the answer."""
         yield self._chunk({"content": text})
 
     def fail(self, error: ApiError) -> Sent:
-        """The error in the place of a chunk."""
         return {"data": json.dumps(error.body() | {"trinity": self.course.trace()})}
 
     def answer(self, text: str | None, rest: str | None) -> Iterator[Sent]:
-        """The `rest` of the text in pieces, or the calls; how it ended, and the tokens where they were asked for."""
         for piece in _pieces(rest or ""):
             yield from self.piece(piece)
         for number, call in enumerate(self.course.tool_calls):
@@ -212,10 +243,9 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 
 @dataclass
-class ResponseObject:
+class ResponseObject(Form):
     """An object of the Responses API, told in the same parts; its events are numbered."""
 
-    course: Course
     numbers: Iterator[int] = field(default_factory=count)
     begun: bool = False  # the item that holds the answer's text
 
@@ -339,9 +369,103 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-async def stream_reply(
-    form: Chat | ResponseObject, engine: Engine, listener: Listener
-) -> AsyncGenerator[Sent]:
+#: Why an answer ends, by its finish reason as a chat completion.
+_STOP_REASONS = {"length": "max_tokens", "content_filter": "refusal", "tool_calls": "tool_use"}
+
+
+@dataclass
+class MessageObject(Form):
+    """A message of Anthropic's API, told in the same parts. Progress stands in pings, which every client passes over:
+    some refuse events of a type that they do not know."""
+
+    begun: bool = False  # the block that holds the answer's text
+
+    @staticmethod
+    def keep_alive() -> ServerSentEvent:
+        return ServerSentEvent(event="ping", data='{"type": "ping"}')
+
+    def whole(self) -> dict[str, Any]:
+        text = self.course.outcome()
+        content = [*([{"type": "text", "text": text}] if text else []), *self._calls()]
+        end = {**self._end(), "usage": self._usage(), "trinity": self.course.trace()}
+        return self._object(content) | end
+
+    def begin(self, about: dict[str, Any]) -> Sent:
+        # In the message too, which is what clients keep of it.
+        return self._event("message_start", message=self._object([]) | {"trinity": about}, trinity=about)
+
+    def progress(self, what: dict[str, Any]) -> Sent:
+        return self._event("ping", trinity=what)
+
+    def fail(self, error: ApiError) -> Sent:
+        told = error.anthropic_body()["error"]
+        return self._event("error", error=told, trinity=self.course.trace())
+
+    def piece(self, text: str) -> Iterator[Sent]:
+        if not self.begun:
+            self.begun = True
+            yield self._event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+        delta = {"type": "text_delta", "text": text}
+        yield self._event("content_block_delta", index=0, delta=delta)
+
+    def answer(self, text: str | None, rest: str | None) -> Iterator[Sent]:
+        for piece in _pieces(rest or ""):
+            yield from self.piece(piece)
+        if self.begun:
+            yield self._event("content_block_stop", index=0)
+        for place, block in enumerate(self._calls(), start=int(self.begun)):
+            delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+            yield self._event("content_block_start", index=place, content_block=block | {"input": {}})
+            yield self._event("content_block_delta", index=place, delta=delta)
+            yield self._event("content_block_stop", index=place)
+        over = {"type": "finished", **self.course.trace()}
+        yield self._event("message_delta", delta=self._end(), usage=self._usage(), trinity=over)
+        yield self._event("message_stop")
+
+    def _event(self, kind: str, /, **body: Any) -> Sent:
+        return {"event": kind, "data": json.dumps({"type": kind, **body})}
+
+    def _object(self, content: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """The message before its end is known."""
+        return {
+            "id": f"msg_{self.course.id}",
+            "type": "message",
+            "role": "assistant",
+            "model": self.course.order.asked.model,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": 0, "output_tokens": 0},
+        }
+
+    def _end(self) -> dict[str, str | None]:
+        """Why it ends."""
+        reason, stopped_by = self.course.finish_reason, self.course.stopped_by
+        usual = "end_turn" if stopped_by is None else "stop_sequence"
+        return {"stop_reason": _STOP_REASONS.get(reason, usual), "stop_sequence": stopped_by}
+
+    def _calls(self) -> list[dict[str, Any]]:
+        called = [(call["id"], call["function"]) for call in self.course.tool_calls]
+        return [
+            {"type": "tool_use", "id": id_, "name": one["name"], "input": as_object(one["arguments"])}
+            for id_, one in called
+        ]
+
+    def _usage(self) -> dict[str, int]:
+        """The tokens: `input_tokens` are, in this API, those that were not read before."""
+        used = self.course.usage()
+        return {
+            "input_tokens": used["input"] - used["cached"],
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": used["cached"],
+            "output_tokens": used["output"],
+            "orchestration_input_tokens": used["orchestration_input"],
+            "orchestration_input_cached_tokens": used["orchestration_cached"],
+            "orchestration_output_tokens": used["orchestration_output"],
+        }
+
+
+async def stream_reply(form: Form, engine: Engine, listener: Listener) -> AsyncGenerator[Sent]:
     """The events of a reply as they come."""
     course = form.course
     yield form.begin({"type": "started", "episode": course.id, "url": course.url or None})

@@ -150,7 +150,9 @@ class Service:
         vendor, limits = asked.vendor, key.limits if key else Limits()
         tier = self.offer.tier(asked.model)
         policy = self.policy(tier, vendor.argmax)
-        left_out = self.offer.left_out(tier, policy, [*vendor.leave_out, *limits.leave_out])
+        left_out = self.offer.left_out(
+            tier, policy, [*vendor.leave_out, *limits.leave_out], with_images=bool(asked.images)
+        )
         models = [one for one in policy.models if one not in left_out]
         if asked.tools.tools:
             self._check_tools(asked, policy, models)
@@ -213,7 +215,8 @@ class Service:
         left_out: tuple[str, ...],
     ) -> Episode:
         seed = secrets.randbits(32) if asked.seed is None else asked.seed % 2**63
-        name = request_task_id(question)
+        # Of images the question tells no more than that they are there.
+        name = request_task_id("\n".join([question, *(one.url or one.sha256 for one in asked.images)]))
         task = Task(name, question, "", "open", "request", "live", conversation=conversation)
         run, index = self.engine.new_place()
         for told in {(run, sentence) for sentence in self._told} - self._noted:
@@ -262,7 +265,7 @@ def _turns(asked: Asked, limits: Limits, usual: int, policy: Policy) -> int:
 def take_feedback(store: Store, body: FeedbackRequest, key: ApiKey | None) -> dict[str, Any]:
     """Keep what a client says of an answer as labels of its episode; the latest of a client counts. ApiError where it
     says nothing, or the request was another's."""
-    episode = body.episode.removeprefix("chatcmpl-").removeprefix("resp_")
+    episode = body.episode.removeprefix("chatcmpl-").removeprefix("resp_").removeprefix("msg_")
     if body.right is None and body.score is None:
         raise bad_request(
             "The feedback says nothing: send right (true or false), or a score from 0 to 1.", "right"
@@ -316,11 +319,12 @@ def forget_old(store: Store, endpoint: Endpoint) -> int:
 def first_decision(service: Service, body: DecisionRequest, key: ApiKey | None) -> dict[str, Any]:
     """The decision before the first turn, as the answers to the questions about it. ApiError for a policy that decides
     no turns, and for a question that is none."""
-    question = question_of(input_messages(body.input))
+    said = input_messages(body.input)
+    question = question_of(said)
     tier = service.offer.tier(body.model)
     policy = service.policy(tier, body.trinity.argmax)
     out = [*body.trinity.leave_out, *(key.limits.leave_out if key else ())]
-    left_out = service.offer.left_out(tier, policy, out)
+    left_out = service.offer.left_out(tier, policy, out, with_images=any(one.images for one in said))
     if policy.rounds:
         raise bad_request(
             "This model answers by whole workflows and decides no single turns: ask for another one.", "model"

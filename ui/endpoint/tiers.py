@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
+from core.episode import Protocol
 from core.errors import ConfigError
 from core.fields import Setting, Turns, build_settings, settings_of, validate_settings
-from core.play.policies import SINGLE, Policy
+from core.play.policies import SINGLE, Policy, innermost
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
 from core.texts import read_text
@@ -337,9 +338,12 @@ class Offer:
         most = sorted(ranks)[(len(ranks) - 1) // 2]
         return tuple(model for model, rank in zip(models, ranks, strict=True) if rank <= most)
 
-    def left_out(self, tier: Tier, policy: Policy, opted_out: Sequence[str]) -> tuple[str, ...]:
-        """Of the policy's models, those that may not be chosen: outside the tier, or opted out of by their name or
-        their provider's. ApiError for a name that means nothing here, and where nothing is left."""
+    def left_out(
+        self, tier: Tier, policy: Policy, opted_out: Sequence[str], *, with_images: bool = False
+    ) -> tuple[str, ...]:
+        """Of the policy's models, those that may not be chosen: outside the tier, opted out of by their name or their
+        provider's, or, `with_images`, unable to read these. ApiError for a name that means nothing here, and where
+        nothing is left."""
         inside = self._in_tier(tier, policy.models)
         unknown = [name for name in opted_out if not any(name in names_of(one) for one in self.specs)]
         if unknown:
@@ -354,13 +358,34 @@ class Offer:
             if model not in inside or any(name in names_of(self.by_name[model]) for name in opted_out)
         )
         # A cycle takes its steps, and no other model.
-        if set(out) >= {*getattr(policy, "steps", policy.models)}:
+        able = {*getattr(policy, "steps", policy.models)}
+        if able <= {*out}:
             raise bad_request(
                 "Nothing is left of the pool: leave out fewer models or providers, or ask for another tier.",
                 "trinity.leave_out",
                 "empty_pool",
             )
+        if with_images:
+            _check_images(tier, policy)
+            out = tuple(one for one in policy.models if one in out or not self.by_name[one].images)
+        if able <= {*out}:
+            raise bad_request(
+                f"The request holds images, and no model that '{tier.name}' may choose for it reads any: set images = "
+                "true for one that does in the pool file, ask for another tier, or send no images.",
+                code="no_model_reads_images",
+            )
         return out
+
+
+def _check_images(tier: Tier, policy: Policy) -> None:
+    """ApiError for a policy whose prompts hold the text of a conversation alone."""
+    checkpoint = getattr(innermost(policy), "checkpoint", None)
+    why = "answers by workflows, whose steps read the text of a conversation alone" if policy.rounds else ""
+    if checkpoint is not None and checkpoint.protocol is Protocol.RELEASED:
+        why = "is played by the released protocol, whose prompts hold text alone"
+    if why:
+        message = f"'{tier.name}' {why}: send no images, or ask for another tier."
+        raise bad_request(message, code="no_model_reads_images")
 
 
 @dataclass(frozen=True, slots=True)

@@ -319,6 +319,9 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "conversation": ((None,), "send the whole conversation as input"),
     "prompt": ((None,), "send the prompt's text as input"),
     "background": ((None, False), "leave it out, or stream"),
+    "container": ((None,), "leave it out: no code is run here"),
+    "inference_geo": ((None,), "leave it out: leave models or providers out by trinity.leave_out"),
+    "mcp_servers": ((None, []), "offer their tools as tools"),
 }
 
 

@@ -122,7 +122,9 @@ def image(kind: str) -> list[Any]:
     return [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}]
 
 
-ONLY_TEXT = "only text is read here"
+NOT_READ = "only text and images are read here"
+#: What `image` sends is no address.
+NO_IMAGE = "send an https address"
 ADD = {"type": "function", "function": {"name": "add"}}
 #: What would change the answer, the field that the error names, and what it says.
 REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
@@ -137,7 +139,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (CHAT, {"stream": "true"}, "stream", "boolean"),
     (CHAT, {"stream": 1}, "stream", "boolean"),
     (CHAT, {"max_tokens": 5, "max_completion_tokens": 6}, "max_tokens", "two names of one limit"),
-    (CHAT, {"messages": image("image_url")}, "messages.0.content.1.type", "'input_text'"),
+    (CHAT, {"messages": image("image_url")}, "messages.0.content.1.image_url", "object"),
     (CHAT, {"messages": [{"role": "king", "content": "x"}]}, "messages.0.role", "'developer'"),
     (CHAT, {"messages": [{"role": "user", "content": " "}]}, "messages", "at least one"),
     (CHAT, {"messages": []}, "messages", "at least 1"),
@@ -148,7 +150,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (CHAT, {"x-y": 5}, "x-y", "leave it out"),
     (CHAT, {"tool_choice": 5}, "tool_choice", "string"),
     (CHAT, {"tools": [ADD], "tool_choice": "sometimes"}, "tool_choice", "auto, none, required"),
-    (CHAT, {"messages": image("input_audio")}, "messages.0.content.1.type", ONLY_TEXT),
+    (CHAT, {"messages": image("input_audio")}, "messages.0.content.1.type", NOT_READ),
     (CHAT, {"messages": [{"role": "user", "content": "?", "images": ["x"]}]}, "messages.0.images", "leave it out"),
     (CHAT, {"messages": [{"content": "?"}]}, "messages.0.role", "missing"),
     (CHAT, {"messages": [*TALK, {"role": "assistant", "content": "4", "prefix": True}]}, "messages.1.prefix", "False"),
@@ -168,7 +170,9 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (RESPONSES, {"previous_response_id": "resp_1"}, "previous_response_id", "whole conversation"),
     (RESPONSES, {"prompt": {"id": "pmpt_1"}}, "prompt", "text"),
     (RESPONSES, {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
-     "input.0.content.0.type", ONLY_TEXT),
+     "input.0.content.0", NO_IMAGE),
+    (RESPONSES, {"input": [{"role": "assistant", "content": image("input_image")[0]["content"]}]},
+     "input.0.content.1", NO_IMAGE),
     (RESPONSES, {"input": [*TALK, {"type": "item_reference", "id": "msg_1"}]}, "input.1.type", "'item_reference'"),
     (RESPONSES, {"input": [*TALK, {"type": "function_call_output", "call_id": "z", "output": "4"}]}, "input.1", "'z'"),
 ]  # fmt: skip

@@ -129,7 +129,7 @@ def test_no_body_makes_the_server_fail(tmp_path: Path, mode: GenerationMode) -> 
 
             ask()
         assert one.service.engine.in_progress == 0
-        for address in ("/v1/chat/completions", "/v1/responses", "/v1/decisions"):
+        for address in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/decisions"):
             assert cases[f"POST {address}"] >= EXAMPLES, cases
         # Most drawn bodies ask for something that is refused; some must have been played, or nothing was tried.
         if mode is GenerationMode.POSITIVE:

@@ -17,6 +17,7 @@ from core.episode import ROLE_ORDER, Episode, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
 from core.play.forking import (
     check_change,
+    check_kept,
     child_seed,
     decider_of_turn,
     forked_step,
@@ -293,11 +294,8 @@ def _check_playable(
     store: Store, parent: Episode, turn: int, change: Change | None, specs: Sequence[ModelSpec]
 ) -> None:
     """ConfigError unless this pool and the policies at hand can go on with the episode."""
-    if day := parent.removed.get("prompts", parent.removed.get("texts")):
-        raise ConfigError(
-            f"The texts of episode {parent.id} were removed on {day}, so it cannot be continued."
-        )
     by_name = {spec.name: spec for spec in specs}
+    check_kept(parent, by_name.get(change.value) if change and change.kind == "model" else None)
     if change is not None and change.kind in ("model", "role"):
         own = parent.turns[turn].decision
         model = change.value if change.kind == "model" else own.model

@@ -301,7 +301,9 @@ def endpoint_panel(store: Store) -> None:
     except TrinityError as error:
         state.failed(str(error))
         return
-    st.markdown("**How to ask it**, from this machine, with any client of OpenAI's API")
+    st.markdown(
+        "**How to ask it**, from this machine, with any client of OpenAI's API, or of Anthropic's (`/v1/messages`)"
+    )
     st.code(_example(chosen.port, endpoint.tier[0].name), language="sh", wrap_lines=True)
     if chosen.pool == "pocket":
         st.caption(f"The right answer is {EXAMPLE_ANSWER}.")
