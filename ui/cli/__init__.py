@@ -2,8 +2,9 @@
 
 `commands` is the tree of commands; most stand in a module of their name, `evolve` and `train` in `learning`,
 `compare`, `policy`, `requests`, `evolution`, `separability`, `routing` and `verifier` in `analysis`, `import` and
-`export` in `exchange`, `label` in `labels`. All share `options` (typer options made from settings), `console` (tables, JSON,
-progress), `play` (a run in this process: price, pilot, progress, resume) and `replies` (what replies lacked, retries).
+`export` in `exchange`, `label` in `labels`. All share `options` (typer options made from settings), `console` (tables,
+JSON, progress), `play` (a run in this process: price, pilot, progress, resume) and `replies` (what replies lacked,
+retries).
 """
 
 from __future__ import annotations
