@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.analysis.metrics import Mean, wilson_interval
 from core.evolution.fitness import EpisodeStatistics
@@ -24,7 +24,19 @@ from storage.analysis.requests import (
 from storage.analysis.standings import PolicySide, figures, policies_with_episodes, setting_under, sides_of
 from storage.store import Store
 from ui.answers.asked import Asked
-from ui.answers.blocks import Address, Answer, Block, Code, Column, Estimate, Estimates, Line, Mark, Table
+from ui.answers.blocks import (
+    Address,
+    Answer,
+    Block,
+    Code,
+    Column,
+    Estimate,
+    Estimates,
+    Kind,
+    Line,
+    Mark,
+    Table,
+)
 from ui.answers.comparison import compared
 from ui.answers.requests.course import by_tier, percentile
 from ui.answers.requests.subject import best_of, equals, listed, rated, requests
@@ -393,24 +405,24 @@ def _tier_words(asked: Asked, one: _Played, best: BestSingle | None) -> str:
         return f"{said}."
     low, high = over.ci95
     judged = "that is more" if low > 0 else "that is less" if high < 0 else "too close to tell"
-    return f"{said}: {judged}, {difference_words(over.value, over.ci95)}."
+    return f"{said}: {judged}, {difference_words(over.value, over.ci95)} points."
 
 
 def _tiers_table(asked: Asked, played: Sequence[_Played]) -> Table:
-    def of(name: str) -> object:
+    def of(name: str) -> Callable[[_Played], Any]:
         return lambda one: getattr(one.measured, name, None)
 
-    def known(key: str, words: str, kind: str, name: str, help: str = "", places: int = 0) -> Column:
-        return Column(key, words, kind, of(name), help, places)  # type: ignore[arg-type]
+    def known(key: str, words: str, kind: Kind, name: str, help: str = "", places: int = 0) -> Column:
+        return Column(key, words, kind, of(name), help, places)
 
     def took(one: _Played) -> float | None:
         return percentile([request.whole_s for request in one.found if request.whole_s is not None], 50)
 
     def cost_each(one: _Played) -> float | None:
-        costs = [request.cost_usd for request in one.found if request.is_over]
-        if not costs or any(cost is None for cost in costs):
-            return None
-        return sum(cost or 0.0 for cost in costs) / len(costs)
+        costs = [
+            request.cost_usd for request in one.found if request.is_over and request.cost_usd is not None
+        ]
+        return sum(costs) / len(costs) if costs else None
 
     return Table.of(
         played,
@@ -426,8 +438,8 @@ def _tiers_table(asked: Asked, played: Sequence[_Played]) -> Table:
         ),
         known("tasks", "Tasks", "count", "tasks", "On which it was measured"),
         known("accuracy", "Solved", "estimate", "accuracy"),
-        known("single", "Best single model", "estimate", "single", "On the same tasks"),
-        known("single_name", "It is", "words", "single_name"),
+        known("single_name", "Best single model", "words", "single_name"),
+        known("single", "That solved", "estimate", "single", "On the same tasks"),
         known("difference", "Difference", "difference", "difference", "Paired, over the same tasks"),
         known("cost_usd", "A task, USD", "number", "cost_usd", "What it cost", _PLACES),
         Column("served_usd", "A request, USD", "number", cost_each, "What it cost", _PLACES),
@@ -442,7 +454,7 @@ def _tiers_table(asked: Asked, played: Sequence[_Played]) -> Table:
             "The turn budget of its newest request",
         ),
         Column("right", "Rated right", "estimate", lambda one: rated(one.found)),
-        known("compared", "Compare", "link", "to"),
+        Column("compared", "Compare", "link", of("to"), link="In full"),
         Column("open", "Episodes", "link", lambda one: listed(asked, equals("tier", one.name))),
         key="worth",
     )
