@@ -233,7 +233,7 @@ def _add_turn(
     gave = role == Role.WORKER if step is None else has_answer
     if gave and tokens_out is not None and error is None and Flag.NO_ANSWER not in flags:
         one.answered = True
-    if one.bare_in is None and error is None:
+    if one.bare_in is None and error is None and tokens_in:
         one.bare_in = tokens_in
     if role == Role.WORKER and step is None and error is None and tokens_in and tokens_out is not None:
         one.calls.setdefault(model, Call(model, cost_usd, tokens_in, tokens_out, one.bare_in or tokens_in))

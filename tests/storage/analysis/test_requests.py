@@ -148,13 +148,15 @@ def test_calls_side_by_side_are_waited_for_once_and_old_requests_have_no_parts(s
     with writing(store.engine) as connection:
         for index, (started, latency_s) in enumerate([(1000.0, 4.0), (1001.0, 1.0), (1003.0, 3.0)]):
             row = turn.update().where(turn.c.episode_id == made.id, turn.c.idx == index)
-            connection.execute(row.values(started=started, latency_s=latency_s))
+            # The first is a Verifier before any answer: nobody was asked, and nothing sent.
+            connection.execute(row.values(started=started, latency_s=latency_s, tokens_in=70 * index))
         connection.execute(turn.delete().where(turn.c.idx > 2))
     found = read_requests(store, EpisodeFilter(), None)
     [one] = found.found
     assert one.waiting_s == pytest.approx(6.0)
     assert one.whole_s == pytest.approx(10.0), "it was asked ten seconds before it was begun"
     assert (one.deciding_s, one.recording_s, one.rest_s) == (None, None, None)
+    assert one.bare_in == 70
     with writing(store.engine) as connection:
         store.endpoint.note_times(made.id, 1.0, 0.5, connection)
     [one] = read_requests(store, EpisodeFilter(), None).found

@@ -19,7 +19,7 @@ from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import Answer, Request, fail, ok
 from tests.ui.answers.test_answers import numbers
 from tests.ui.endpoint.server import CALL_USD, PRICES, Served, episode_of, said_to, served, team
-from tests.ui.pages import assert_literal, command, opened, plainly, table_with
+from tests.ui.pages import asked_of_stores, assert_literal, command, opened, plainly, table_with
 from ui.answers import plain
 from ui.answers.asked import Asked, memory
 from ui.answers.blocks import Address, Bars, Table
@@ -149,6 +149,19 @@ def test_requests_are_counted_and_each_number_leads_to_its_episodes(one: Served)
     assert ways == {"All of these requests": every, "Failed": 2, "Failed over": 2, "Repaired": 1}
 
 
+def test_as_much_is_asked_of_the_store_for_one_request_as_for_many(one: Served) -> None:
+    told = []
+    for q in (None, 'door == "responses"'):
+        with asked_of_stores() as statements:
+            found = requests(asked(one, EpisodeFilter(q=q)))
+        told.append(
+            (len(found.found), len(statements) - (q is None))
+        )  # of all it is also asked what is removed
+    (many, queries), (few, as_many) = told
+    assert many > few == 1
+    assert queries == as_many <= 6
+
+
 def test_parts_of_the_time_are_measured_and_add_up(one: Served) -> None:
     of = asked(one)
     for request in requests(of).over:
@@ -229,6 +242,7 @@ def test_filters_and_times_narrow_what_is_counted(one: Served) -> None:
     nothing = told(asked(one, since="2999-01-01"))
     assert list(nothing) == ["ended"]
     assert nothing["ended"].sentence.startswith("There is no request in this time. The last one of all was")
+    assert [way.to for way in nothing["ended"].ways] == [Address("requests", {"since": ALL})]
 
 
 def test_page_command_and_saved_page_give_the_same_numbers(
@@ -300,3 +314,7 @@ def test_requests_whose_texts_are_not_kept_count_and_removed_ones_are_told(tmp_p
         # No model of this pool has played alone, so there is nothing to compare with.
         assert "Which model of this pool is the best alone was not measured" in answer["cost"].sentence
         assert "was never measured with this pool" in answer["tiers"].sentence
+        one.store.episodes.delete([request.episode_id for request in requests(asked(one)).found[1:]])
+        one.store.episodes.delete([kept.id])
+        [left] = told(asked(one)).values()
+        assert left.sentence == "Of this time there is no request but 3 that were removed since."

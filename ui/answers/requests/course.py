@@ -10,13 +10,14 @@ import numpy as np
 
 from core.episode import EndReason, Status
 from storage.analysis.requests import MOST_REQUESTS, Request, Requests
-from storage.filters.expression import Holds, Name, Node
+from storage.filters.expression import Every, Holds, Name, Node, join_nodes
 from storage.store import Store
 from ui.answers.asked import Asked
-from ui.answers.blocks import Answer, Bars, Block, Code, Column, Mark, Series, Table, Way
+from ui.answers.blocks import Address, Answer, Bars, Block, Code, Column, Mark, Series, Table, Way
 from ui.answers.requests.subject import (
     ALL,
     FAILED,
+    PAGE,
     clock,
     equals,
     listed,
@@ -28,6 +29,7 @@ from ui.answers.requests.subject import (
 from ui.presentation.theme import END_WORDS, percent
 from ui.presentation.words import ago, seconds, several, share_words
 
+_ENDED = "How many requests were there, and how did they end?"
 #: At most so many bars, and how long each may be, in seconds.
 _MOST_BARS = 32
 _STEPS_S = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
@@ -58,9 +60,8 @@ class _Group:
 def ended(asked: Asked) -> Answer:
     """How many requests there were, whose they were, and how they ended."""
     found = requests(asked)
-    question = "How many requests were there, and how did they end?"
     if not found.found:
-        return Answer("ended", question, *_none(asked, found))
+        return _none(asked, found)
     blocks: list[Block] = [_over_time(asked, found)]
     for key, words, column, groups in (
         ("ends", "How they ended", "Ended", _by_end(found)),
@@ -89,20 +90,21 @@ def ended(asked: Asked) -> Answer:
         if any(getattr(one, name) for one in found.found):
             words = name.replace("_", " ").capitalize()
             ways.append(Way(words, listed(asked, Holds(Name("flags"), name))))
-    return Answer("ended", question, _ended_words(found), blocks, notes, ways=ways)
+    return Answer("ended", _ENDED, _ended_words(found), blocks, notes, ways=ways)
 
 
-def _none(asked: Asked, found: Requests) -> tuple[str, Sequence[Block]]:
+def _none(asked: Asked, found: Requests) -> Answer:
     """What is said where there is no request to count."""
     of, last = window(asked), asked.read(_last)
-    if last is None and not found.removed:
-        said = "No request has been served yet. Serve a pool as one model, and send it a question:"
-        return said, [Code("trinity serve --pool pool.toml")]
     if last is None:
-        return f"Of this time there is no request but {found.removed:,} that were removed since.", []
+        said = "No request has been served yet. Serve a pool as one model, and send it a question:"
+        return Answer("ended", _ENDED, said, [Code("trinity serve --pool pool.toml")])
     narrowed = " for these conditions" if of.where.to_query() else ""
     said = f"There is no request{narrowed} in this time. The last one of all was {ago(last, of.until)}."
-    return said, [Code(f"trinity requests --since {ALL}")]
+    if found.removed:
+        said = f"Of this time there is no request but {found.removed:,} that were removed since."
+    ways = [] if of.since is None else [Way("All requests that there are", Address(PAGE, {"since": ALL}))]
+    return Answer("ended", _ENDED, said, ways=ways)
 
 
 def _last(store: Store) -> float | None:
@@ -191,7 +193,11 @@ def _by_end(found: Requests) -> list[_Group]:
     return _sorted(
         _Group(END_WORDS[why], of, equals("end_reason", why.value))
         if isinstance(why, EndReason)
-        else _Group(_STATUS_WORDS[why], of, equals("status", why.value))
+        else _Group(
+            _STATUS_WORDS[why],
+            of,
+            join_nodes(Every, [equals("status", why.value), equals("end_reason", None)]),
+        )
         for why, of in groups.items()
     )
 
