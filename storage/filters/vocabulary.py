@@ -12,7 +12,7 @@ from sqlalchemy import Column, ColumnElement, Select, and_, exists, func, not_, 
 from core.episode import ANSWER_RULES, EndReason, Flag, Protocol, Role, Status, Verdict
 from core.workflow import PlanFault, Topology
 from storage.rows.mapping import flag_bits
-from storage.rows.schema import episode, judgement, label, run, same_turn, task, turn
+from storage.rows.schema import api_key, episode, judgement, label, run, same_turn, served, task, turn
 from storage.rows.summaries import EPISODE_FLAGS, Purpose
 
 #: Labels that agree in these replace each other.
@@ -89,6 +89,14 @@ def _of_run(column: Column[Any]) -> ColumnElement[Any]:
     return select(column).where(run.c.id == episode.c.run_id).correlate(episode).scalar_subquery()
 
 
+def _of_request(column: Column[Any]) -> ColumnElement[Any]:
+    """What is known of an episode as a request to the endpoint; of its key where that is a column of a key."""
+    of = select(column).where(served.c.episode_id == episode.c.id)
+    if column.table is api_key:
+        of = of.where(api_key.c.id == served.c.key_id)
+    return of.correlate(episode).scalar_subquery()
+
+
 _LABELS = (
     select(func.count())
     .select_from(label)
@@ -160,6 +168,9 @@ _EPISODE = (
     Field("protocol", "choice", "the rules it was played by", episode.c.protocol, _same(Protocol)),
     Field("pool", "text", "digest of the models that answered", _of_run(run.c.pool)),
     Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
+    Field("tier", "text", "of a request: the model that was asked for", _of_request(served.c.model)),
+    Field("key", "text", "of a request: the name of its key; None: without one", _of_request(api_key.c.name)),
+    Field("door", "text", "of a request: chat or responses", _of_request(served.c.door)),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field(
         "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED

@@ -155,10 +155,19 @@ class Endpoint:
         return _key(row) if row and same and row["revoked"] is None else None
 
     def note(
-        self, episode_id: str, key_id: str | None, door: str, model: str, connection: Connection | None = None
+        self,
+        episode_id: str,
+        key_id: str | None,
+        door: str,
+        model: str,
+        connection: Connection | None = None,
+        *,
+        at: float | None = None,
     ) -> None:
-        """Remember that an episode is a request's. Within a transaction where one is given."""
-        row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": self.now()}
+        """Remember that an episode is a request's, asked `at` (Unix seconds; left out: now). Within a transaction where
+        one is given."""
+        asked = self.now() if at is None else at
+        row = {"episode_id": episode_id, "key_id": key_id, "door": door, "model": model, "at": asked}
         with nullcontext(connection) if connection else writing(self.engine) as within:
             within.execute(_NOTE, row)
 
@@ -170,6 +179,16 @@ class Endpoint:
             raise StoreError(f"There is no request '{episode_id[:80]}' in this store.")
         key: str | None = rows[0]["key_id"]
         return key
+
+    def last_asked(self) -> float | None:
+        """When the newest request was asked, Unix seconds; None for none."""
+        at: float | None = fetch_scalar(self.engine, select(func.max(served.c.at)))
+        return at
+
+    def tiers(self) -> list[str]:
+        """The models that requests have asked for, by name."""
+        query = select(served.c.model).distinct().order_by(served.c.model)
+        return [name for (name,) in fetch_rows(self.engine, query)]
 
     def rated(self, since: float) -> list[str]:
         """The episodes of requests from a time on (Unix seconds) that have feedback, oldest first."""
@@ -187,6 +206,13 @@ class Endpoint:
         more = {"of": episode_id, "usd": usd, "more": tokens}
         with nullcontext(connection) if connection else writing(self.engine, durable=True) as within:
             within.execute(_CHARGE, more)
+
+    def note_times(
+        self, episode_id: str, deciding_s: float, recording_s: float, connection: Connection
+    ) -> None:
+        """Remember how many seconds of a request deciding and recording took, within a transaction."""
+        times = {"deciding_s": deciding_s, "recording_s": recording_s}
+        connection.execute(update(served).where(served.c.episode_id == episode_id).values(times))
 
     def charged_usd(self, key_id: str | None = None) -> float:
         return self._charged(true() if key_id is None else served.c.key_id == key_id)

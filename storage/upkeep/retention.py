@@ -289,7 +289,7 @@ def _note(connection: Connection, ids: Sequence[str], what: Removable, at: float
     connection.execute(update(episode).where(episode.c.id.in_(ids)).values({REMOVED[what]: day}))
 
 
-_DAYS = {"d": 1, "w": 7}
+_HOURS = {"h": 1, "d": 24, "w": 168}
 _LONGEST_DAYS = 36_500
 
 
@@ -299,11 +299,11 @@ def began_before(age: str, now: float) -> str:
 
 
 def moment_of(age: str, now: float) -> datetime:
-    """When an age (`90d`, `12w`) or a date (`2026-08-01`) was; ConfigError for what is neither. `now` in Unix
+    """When an age (`24h`, `90d`, `12w`) or a date (`2026-08-01`) was; ConfigError for what is neither. `now` in Unix
     seconds."""
-    if found := re.fullmatch(r"(\d{1,5})([dw])", age.strip()):
-        days = int(found[1]) * _DAYS[found[2]]
-        return datetime.fromtimestamp(now, UTC) - timedelta(days=min(days, _LONGEST_DAYS))
+    if found := re.fullmatch(r"(\d{1,5})([hdw])", age.strip()):
+        hours = int(found[1]) * _HOURS[found[2]]
+        return datetime.fromtimestamp(now, UTC) - timedelta(hours=min(hours, 24 * _LONGEST_DAYS))
     try:
         at = datetime.fromisoformat(age.strip())
     except ValueError:

@@ -104,4 +104,7 @@ def hostile_store(path: Path) -> Store:
     replied = dataclasses.replace(huge.turns[0], reply=Reply(HUGE, usage=Usage(1, 1)))
     list(record(store, events_of(dataclasses.replace(huge, turns=(replied, *huge.turns[1:])))))
     store.runs.finish(RUN)
+    key, _ = store.endpoint.add_key("![x](https://example.com) <b>:red[key]</b> $x$")
+    for number in range(6):  # as if they were requests, with names that no client could ask for
+        store.endpoint.note(f"eh-{number:05d}", key.id, HOSTILE[number], HOSTILE[22 + number])
     return store

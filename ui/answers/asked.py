@@ -80,7 +80,7 @@ class Asked:
     the address, or the command line, says beside that; `address` are the sides as its parameters, where what a page
     opens on may change with the store. `remember` makes a function of (store, *arguments) give what it gave before.
     `subject` is what is asked about where it is no episodes, as the course of a run; `counted` are then how many things
-    each side has, if these are no episodes."""
+    each side has, if these are no episodes, and `counts_of` what they are called."""
 
     store: Store
     sides: tuple[Side, ...]
@@ -91,6 +91,7 @@ class Asked:
     address: Mapping[str, str | None] = field(default_factory=dict)
     subject: Any = None
     counted: Mapping[str, int] = field(default_factory=dict)
+    counts_of: str = "questions"
 
     @property
     def compared(self) -> bool:
@@ -137,7 +138,7 @@ class Asked:
     @property
     def things(self) -> str:
         """What `counts` counts."""
-        return "questions" if self.counted else "finished episodes"
+        return self.counts_of if self.counted else "finished episodes"
 
     def counts(self) -> dict[str, int]:
         """How many finished episodes of each side count, by its name; or questions, where it is about these."""

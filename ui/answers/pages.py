@@ -101,6 +101,13 @@ ANALYSES: dict[str, Listed] = {
         "How each model has been answering, what it costs, who would be missed.",
         "pool health",
     ),
+    "requests": Listed(
+        "Requests",
+        "swap_vert",
+        "What the endpoint has served: how requests ended, how long they took, what they cost, what a tier is worth.",
+        "How the endpoint's requests ended, how long they took, what they cost.",
+        by_filter=False,
+    ),
     "evolution": Listed(
         "Evolution and training",
         "trending_up",

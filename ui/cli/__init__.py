@@ -1,9 +1,10 @@
 """The command line `trinity`: the entry point `main`, and the one place where its errors become one sentence.
 
 `commands` is the tree of commands; most stand in a module of their name, `evolve` and `train` in `learning`,
-`compare`, `policy`, `evolution`, `separability`, `routing` and `verifier` in `analysis`, `import` and `export` in
-`exchange`, `label` in `labels`. All share `options` (typer options made from settings), `console` (tables, JSON,
-progress), `play` (a run in this process: price, pilot, progress, resume) and `replies` (what replies lacked, retries).
+`compare`, `policy`, `requests`, `evolution`, `separability`, `routing` and `verifier` in `analysis`, `import` and
+`export` in `exchange`, `label` in `labels`. All share `options` (typer options made from settings), `console` (tables,
+JSON, progress), `play` (a run in this process: price, pilot, progress, resume) and `replies` (what replies lacked,
+retries).
 """
 
 from __future__ import annotations

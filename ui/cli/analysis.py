@@ -1,5 +1,5 @@
 """Analyses as commands, their answers as tables, as JSON or as a page: those that take episodes, and `trinity compare`,
-`policy`, `evolution` and `separability`, which are asked in their own way."""
+`policy`, `requests`, `evolution` and `separability`, which are asked in their own way."""
 
 from __future__ import annotations
 
@@ -222,6 +222,33 @@ def _reencode(store: Store, diff: PolicyDiff, scope: EpisodeScope) -> None:
     assert plan is not None
     ready = RereadParts(plan)
     follow(store, ready, "turns read", plan.turns, lambda n: {"advance": n}).finished()
+
+
+@with_options()
+def requests(
+    *,
+    since: Annotated[
+        str,
+        typer.Option(metavar="AGE", help="How far back: 24h, 7d, 12w, 2026-08-01, or all of them by 'all'."),
+    ] = "24h",
+    filter: Filter,
+    part: PartOption = None,
+    how: How,
+) -> None:
+    """Say how the endpoint's requests ended, where their time went, what they cost beside the best single model of
+    their pool, and what each tier is worth on tasks whose answers are known.
+
+    [dim]$[/] trinity requests
+
+    [dim]$[/] trinity requests --since 7d --where 'tier == "trinity" and key == "laptop"' --json
+    """
+    from ui.answers.asked import memory
+    from ui.answers.requests.subject import asked_of_requests
+
+    with opened_store(how.store) as opened:
+        more = {"choices": how.choices(), "remember": memory()}
+        asked = asked_of_requests(opened, filter.chosen(), since, now=opened.now(), **more)
+        how.give("requests", asked, part)
 
 
 @with_options()

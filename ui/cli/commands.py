@@ -72,7 +72,7 @@ class Commands(TyperGroup):
         },
         **{
             name: Listed(ANALYSES[name].command, f"ui.cli.analysis:{name}")
-            for name in ("policy", "evolution", "separability")
+            for name in ("policy", "evolution", "requests", "separability")
         },
         "prune": Listed("Remove hidden states, prompts, texts, episodes or whole runs."),
         "import": Listed("Bring exported runs into the store.", "ui.cli.exchange:import_"),

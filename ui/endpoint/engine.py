@@ -83,6 +83,10 @@ class Order:
     keep_texts: bool = True
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
+    asked_at: float = 0.0  # Unix seconds
+    deciding_s: float = 0.0  # so far, of all its decisions
+    recording_s: float = 0.0  # so far, of all its events that are stored
+    recording_since: float = 0.0  # on the clock of `time.perf_counter`: since then an event is being stored
     fitting: tuple[str, Fitting] | None = None  # an answer whose form was checked, and how it came out
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
@@ -130,9 +134,14 @@ class _Permitted(Policy):
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
         """The decisions of the orders' policies about the models and roles that each request may choose."""
+        began = time.perf_counter()
         asked = [self._masked(request) for request in requests]
         with self.lock:
-            return decide_each(asked, [self.orders[request.episode_id].policy for request in requests])
+            found = decide_each(asked, [self.orders[request.episode_id].policy for request in requests])
+        took_s = time.perf_counter() - began  # each of them has waited for all
+        for request in requests:
+            self.orders[request.episode_id].deciding_s += took_s
+        return found
 
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
@@ -209,6 +218,7 @@ class Engine:
 
     def submit(self, order: Order) -> None:
         """Play it. What comes of it is told to `order.tell`."""
+        order.asked_at = self._store.now()
         self._orders[order.episode.id] = order
         inbox = self._inbox
         if inbox is not None and order.episode.run_id == self.run:
@@ -317,16 +327,21 @@ class Engine:
         """The event as the store may know it."""
         if isinstance(event, Replied | Plan):
             self._unstored.add(episode_of(event))
-        keep = self._orders[episode_of(event)].keep_texts
-        return event if keep else without_texts(event, self._store.now())
+        order = self._orders[episode_of(event)]
+        order.recording_since = time.perf_counter()
+        return event if order.keep_texts else without_texts(event, self._store.now())
 
     def _note(self, connection: Connection, event: Event) -> None:
-        """Store together with an episode's beginning who asked, and with a reply what it costs."""
+        """Store together with an episode's beginning who asked, with a reply what it costs, and with its end how long
+        deciding and recording took: all but committing just that."""
         name = episode_of(event)
+        order = self._orders[name]
         if isinstance(event, EpisodeStarted):
-            order = self._orders[name]
-            key = order.key.id if order.key else None
-            self._store.endpoint.note(name, key, order.asked.door, order.asked.model, connection)
+            key, asked = order.key.id if order.key else None, order.asked
+            self._store.endpoint.note(name, key, asked.door, asked.model, connection, at=order.asked_at)
+        elif isinstance(event, EpisodeFinished):
+            recording_s = order.recording_s + time.perf_counter() - order.recording_since
+            self._store.endpoint.note_times(name, order.deciding_s, recording_s, connection)
         elif isinstance(event, Replied | Plan):
             usd = self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
             tokens = event.reply.usage.tokens_in + event.reply.usage.tokens_out
@@ -355,6 +370,9 @@ class Engine:
                 self._store.endpoint.charge(name, usd)
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
+        now = time.perf_counter()
+        order.recording_s += now - order.recording_since
+        order.recording_since = now  # an event that was stored with this one took no more
         if isinstance(event, TurnStarted):
             order.turn = event.index
             self.circuits.asked(event.decision.model)

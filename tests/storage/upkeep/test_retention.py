@@ -14,7 +14,7 @@ from storage.rows import schema
 from storage.rows.engine import reading, writing
 from storage.shelves.labels import Place
 from storage.store import Store
-from storage.upkeep.retention import compact, last_removed, preview, prune
+from storage.upkeep.retention import compact, last_removed, moment_of, preview, prune
 from tests.builders.sample_store import EVOLVED, PLAYED, sample_store
 from tests.ui.pages import opened, shown
 from ui.cli import main
@@ -110,6 +110,12 @@ def test_a_run_goes_whole_or_not_at_all(store: Store) -> None:
     assert held(store, "text") == held(store, "turn") == 0
     compact(store)
     assert (store.health().size_bytes or 0) < size
+
+
+@pytest.mark.parametrize(("age", "hours"), [("24h", 24), ("1d", 24), ("2w", 336), ("99999w", 876_000)])
+def test_an_age_is_hours_days_or_weeks(age: str, hours: int) -> None:
+    now = 5e9
+    assert now - moment_of(age, now).timestamp() == hours * 3600
 
 
 def test_the_command_previews_asks_and_tells(

@@ -27,6 +27,7 @@ from ui.answers.asked import Asked, asked_of, asked_of_policies
 from ui.answers.blocks import Answer
 from ui.answers.outcomes.subject import asked_of_table
 from ui.answers.pages import ANALYSES, analysis, answers
+from ui.answers.requests.subject import asked_of_requests
 from ui.answers.results import answers_of, came_with_the_program
 from ui.cli.console import print_json
 from ui.export.page import analysis_page
@@ -80,7 +81,10 @@ BESIDE = (
 )
 #: What names the part in an address, where that is not `part`.
 PART_NAMES = {"evolution": "panel"}
-ASKED = [(name, *one) for name in ANALYSES for one in OWN_SELECTIONS.get(name, SELECTIONS)]
+#: Of requests to the endpoint `test_requests` asks: the samples have none.
+ASKED = [
+    (name, *one) for name in ANALYSES if name != "requests" for one in OWN_SELECTIONS.get(name, SELECTIONS)
+]
 
 
 @pytest.fixture(scope="session")
@@ -161,6 +165,8 @@ def _asked(store: Store, name: str) -> Asked:
         return policy.asked_of_checkpoints(store, EpisodeScope(), {A: "first", B: "last"})
     if name == "outcomes":
         return asked_of_table(store, load_table("small"))
+    if name == "requests":
+        return asked_of_requests(store, EpisodeFilter(), now=store.now())
     if name == "evolution":
         return asked_of_learned(store, EVOLVED)
     if name == "separability":

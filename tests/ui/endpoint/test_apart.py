@@ -122,7 +122,7 @@ def test_a_store_that_fails_is_a_503_that_may_be_sent_again(
     one = serve()
     paid = one.store.endpoint.charged_usd()
 
-    def locked(*_: Any) -> None:
+    def locked(*_: Any, **__: Any) -> None:
         raise StoreError("Nothing was stored: another program keeps the store locked.")
 
     with monkeypatch.context() as patch:

@@ -106,6 +106,7 @@ def _addresses() -> list[str]:
             "episodes?family=" + "%3Cb%3E",
             f"episodes?run={RUN}",
         ],
+        "requests": ["requests", "requests?since=all&part=worth"],
         "evolution": [f"evolution?run={EVOLUTION}&gen=1"],
         "data": [
             "data",

@@ -41,6 +41,7 @@ READS = (
     ("compare", "c8301nb0jls", "random"),
     ("routing",),
     ("verifier",),
+    ("requests", "--since", "all", "--part", "worth"),
     ("labels",),
 )
 
@@ -104,6 +105,10 @@ def test_commands_and_pages_answer_as_on_sqlite(
     exported = (tmp_path / "from-postgres.jsonl").read_bytes()
     assert exported == (tmp_path / "from-sqlite.jsonl").read_bytes()
     assert exported.count(b'"kind":"episode"') == 4 * (8 + 2) + 1  # policies, tasks, and an interrupted one
+    for url in (database, sqlite):
+        with closing(open_store(url)) as opened_one:
+            for one in opened_one.episodes.page(EpisodeFilter(policy="random")).items:
+                opened_one.endpoint.note(one.id, None, "chat", "trinity", at=one.started)
     for asked in READS:
         assert said(database, *asked) == said(sqlite, *asked), asked
     monkeypatch.setenv("TRINITY_STORE", database)

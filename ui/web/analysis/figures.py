@@ -155,7 +155,9 @@ def bars(block: Bars) -> go.Figure:
     counts = values(block.axes[1])
     if level:
         axis |= {"autorange": "reversed", "automargin": True}
-        return go.Figure(data, layout(90 + 26 * len(groups), barmode="stack", xaxis=counts, yaxis=axis))
+        # On a phone each of several kinds has a line of its own in the legend.
+        height = 90 + 26 * len(groups) + 24 * max(0, len(data) - 2)
+        return go.Figure(data, layout(height, barmode="stack", xaxis=counts, yaxis=axis))
     return go.Figure(data, layout(250, barmode="stack", xaxis=axis, yaxis=counts))
 
 

@@ -27,8 +27,8 @@ from ui.runs.queue import Ticket
 P = ParamSpec("P")
 
 _PAGES = """
-    home episodes replay pair checkpoints policy evolution routing verifier pool outcomes separability results live
-    forks data glossary review settings
+    home episodes replay pair checkpoints policy evolution routing verifier pool requests outcomes separability results
+    live forks data glossary review settings
 """
 #: Page name (its URL path) -> its file, relative to ui/web/frame.py.
 VIEWS: dict[str, str] = {name: f"views/{name}.py" for name in _PAGES.split()}

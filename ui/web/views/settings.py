@@ -26,6 +26,7 @@ from storage.shelves.endpoint import ApiKey, Limits
 from storage.store import Store
 from storage.upkeep.retention import WORDS, What, began_before, compact, preview, prune
 from storage.upkeep.tables import table_sizes
+from ui.answers.pages import ANALYSES
 from ui.endpoint.ledger import quota_words
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
 from ui.presentation.runs import retention_words, run_name
@@ -311,6 +312,8 @@ def endpoint_panel(store: Store) -> None:
         "Each request is an episode: it appears under Episodes while it runs. `trinity serve --help` tells how to "
         "serve the same on an address of its own."
     )
+    served = ANALYSES["requests"]
+    state.page_link("requests", "What was asked, how fast and at what cost", icon=f":material/{served.icon}:")
     st.markdown("**What can be asked for**")
     try:
         _tiers(store, endpoint)
