@@ -161,16 +161,17 @@ class Asked:
 
 
 def measure(
-    requests: Annotated[int, "requests in the thirty days"] = 5000,
+    requests: Annotated[int, "requests in all"] = 5000,
     keys: Annotated[int, "keys"] = 200,
     at_once: Annotated[int, "requests under way at a time"] = 16,
     each: Annotated[int, "requests of a key under way at a time"] = 1,
     restarts: Annotated[int, "how often the endpoint is served anew"] = 4,
+    days: Annotated[float, "days that pass"] = 30.0,
     seed: Annotated[int, "decides who asks, and what limits keys have"] = 0,
 ) -> Figures:
-    """Serve for thirty days of the store's clock, and check every book."""
+    """Serve while days pass on the store's clock, and check every book."""
     began, dice = time.monotonic(), random.Random(seed)
-    clock, models = Clock(30 * DAY_S / requests), Models()
+    clock, models = Clock(days * DAY_S / requests), Models()
     with tempfile.TemporaryDirectory() as folder, faulty_server(models) as behind:
         place = Path(folder)
         (place / "pool.toml").write_text(_pool(behind.url))
@@ -179,7 +180,7 @@ def measure(
         say(f"{len(owners)} keys were made")
         ends = [requests * part // (restarts + 1) for part in range(restarts + 2)]
         for numbers in (range(*two) for two in pairwise(ends)):
-            _serve_part(store, place, owners, clock, numbers, (at_once, each), dice)
+            _serve_part(store, place, owners, clock, numbers, (min(at_once, each * keys), each), dice)
             say(f"{numbers.stop} requests, day {(clock.now - FIRST) / DAY_S:.1f}")
         found = Books(store, owners, models).figures()
         store.close()
