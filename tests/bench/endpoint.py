@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import httpx
 
 from core.pocket import MODELS
+from tests.bench import _faulty
 from tests.bench._frame import SERVE, Figures, percentile, run
 from tests.browsing import environment, serving
 from ui.endpoint.tiers import BEST
@@ -41,8 +42,14 @@ def measure(
     overhead: Annotated[
         bool, "what the endpoint adds to calls of models that take 22 ms, at 1 to 64 at a time"
     ] = False,
+    faulty: Annotated[
+        bool, "one of seven models fails at half of its calls: what is lost, and how long a first word takes"
+    ] = False,
 ) -> Figures:
     """Serve a pool of local models, and ask it from many clients at once."""
+    if faulty:
+        with _models(wait, _faulty.serve_models) as models:
+            return _faulty.measured(models, clients, seconds, wait)
     wait = MOCK_S if overhead else wait
     with tempfile.TemporaryDirectory() as folder, _models(wait) as models:
         place = Path(folder)
@@ -226,11 +233,11 @@ def _serve_models(listener: socket.socket, wait_s: float) -> None:
 
 
 @contextmanager
-def _models(wait_s: float) -> Iterator[str]:
+def _models(wait_s: float, serve: Callable[[socket.socket, float], None] = _serve_models) -> Iterator[str]:
     """The address of the models, which a process of their own serves until the block ends."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listener:
         spawned = multiprocessing.get_context("spawn")
-        process = spawned.Process(target=_serve_models, args=(listener, wait_s), daemon=True)
+        process = spawned.Process(target=serve, args=(listener, wait_s), daemon=True)
         process.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         process.terminate()
