@@ -3,13 +3,13 @@
     trinity encoders add smollm2
     trinity bench chats
 
-Seven entries are a model, or two, under different settings: a second one needs a chat template. Three tiers are asked: `trinity`, as it is without a file of
-tiers; `once`, one entry at temperature 0, which is also asked directly; `team`, which plans, answers and checks with
-all of them in turn. Of each reply is checked what a program can tell: that it is not empty and holds nothing of the
-notes by which turns are coordinated, that JSON fits its schema, that the rule of a system message is obeyed, that a
-tool is called, or its result told. Shares of passed checks are paired with the direct reply's, chat by chat. Replies
-of more than three times the direct one's length are counted beside. Models in this process can call no tools: a 400
-that says so is counted as refused, and its checks not at all.
+Seven entries are a model, or two, under different settings; a second one needs a chat template. Three tiers are asked:
+`trinity`, as it is without a file of tiers; `once`, one entry at temperature 0, which is also asked directly; `team`,
+which plans, answers and checks with all of them in turn. Of each reply is checked what a program can tell: that it is
+not empty and holds nothing of the notes by which turns are coordinated, that JSON fits its schema, that the rule of a
+system message is obeyed, that a tool is called, or its result told. Shares of passed checks are paired with the direct
+reply's, chat by chat. Replies of more than three times the direct one's length are counted beside. Models in this
+process can call no tools: a 400 that says so is counted as refused, and its checks not at all.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from core.analysis.metrics import clustered_difference
 from core.episode import Ask, Message, Role
 from core.play.chat import without_echo
 from core.pool.pool import answers
-from tests.bench._frame import SERVE, Figures, percentile, run
+from tests.bench._frame import SERVE, Figures, percentile, run, say
 from tests.browsing import serving
 from ui.runs import wiring
 
@@ -41,13 +41,13 @@ RULE = "Answer in one sentence, and end it with the word 'indeed'."
 #: The entries: which of two models, at which temperature, and the most tokens that it writes. The first is asked
 #: directly, too.
 ENTRIES = {
-    "small": (0, 0.0, 80),
-    "small-cool": (0, 0.3, 80),
-    "small-warm": (0, 0.7, 80),
+    "small": (0, 0.0, 60),
+    "small-cool": (0, 0.3, 60),
+    "small-warm": (0, 0.7, 60),
     "small-brief": (0, 0.3, 40),
     "other": (1, 0.0, 60),
-    "other-cool": (1, 0.3, 80),
-    "other-warm": (1, 0.7, 80),
+    "other-cool": (1, 0.3, 60),
+    "other-warm": (1, 0.7, 60),
 }
 DIRECT = next(iter(ENTRIES))
 TIERS = f"""
@@ -203,10 +203,11 @@ def measure(
         (place / "pool.toml").write_text(_pool((model, second or model)))
         (place / "tiers.toml").write_text(TIERS)
         direct = _direct(str(place / "pool.toml"), asked)
+        say(f"direct: {sum(one.seconds for one in direct):.0f} s")
         options = ("--pool", place / "pool.toml", "--encoder", "pocket", "--config", place / "tiers.toml")
         data = {"XDG_DATA_HOME": str(wiring.data_folder().parent)}
         with serving([*SERVE, *options, "--port"], place, place / "t.db", data, health="/healthz") as address:
-            served = {tier: [_ask(address, tier, chat) for chat in asked] for tier in NAMES}
+            served = {tier: _asked(address, tier, asked) for tier in NAMES}
     if show:
         for number, chat in enumerate(asked):
             print(json.dumps(_shown(chat, direct[number], {tier: served[tier][number] for tier in NAMES})))
@@ -299,6 +300,13 @@ def _direct(pool_file: str, asked: Sequence[Chat]) -> list[Reply]:
         flight.add([Ask(DIRECT, Role.WORKER, chat.told_directly)])
         [(_, reply)] = answers(flight)
         found.append(Reply(reply.text.strip(), reply.latency_s, by=DIRECT))
+    return found
+
+
+def _asked(address: str, tier: str, asked: Sequence[Chat]) -> list[Reply]:
+    """What a tier replies to each chat."""
+    found = [_ask(address, tier, chat) for chat in asked]
+    say(f"{tier}: {sum(one.seconds for one in found):.0f} s")
     return found
 
 
