@@ -331,6 +331,7 @@ def _holds_notes(text: str) -> bool:
         "<answer>",
         "<suggestion>",
         "mention none of them",
+        "message to reply to",
     )
     return any(word in text for word in words) or without_echo(text, ()) != text.strip()
 

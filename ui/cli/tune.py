@@ -42,6 +42,9 @@ EPISODES, FEWEST_EPISODES = 30_720, 1_000
 _CALLS, _KEPT_BACK = 3.0, 0.25
 #: A policy that is not ahead is worth it if it costs at most so much of the best single model's price.
 CHEAPER = 2 / 3
+#: What is taught by the answers of an outcome table and becomes a checkpoint: by who solved each question, and by the
+#: router that learned it.
+TAUGHT = ("cloned", "cloned:ridge")
 #: Runs among which one of the same plan is looked for.
 _NEWEST = 200
 
@@ -154,8 +157,8 @@ def tune(
     """Find out what is worth serving: each model alone, a cascade, an evolved coordinator; and write it as a tier.
 
     First each model answers validation tasks alone. Then a coordinator is evolved on other tasks, as far as the ceiling
-    allows. At the end it and a cascade of the models answer the same validation tasks; with an outcome table so does a
-    coordinator that is taught by who solved each other question, which chooses one model for each. A single model is
+    allows. At the end it and a cascade of the models answer the same validation tasks; with an outcome table so do two
+    coordinators that are taught by who solved each other question, and choose one model for each. A single model is
     chosen unless another policy is shown to solve more of them, or solves as many for a third less. The ceiling is over
     all of it. What was played is not played again, so a command that was stopped can be given again.
 
@@ -310,8 +313,9 @@ class _Tuning:
         return self._candidates(run, self.turns, single)
 
     def _taught(self, singles: Sequence[Candidate], single: PolicySide) -> list[Candidate]:
-        """A coordinator that chooses one model for each question, by a head that is taught by who solved each question
-        of the outcome table's evolve split, where there is a table: its answers cost nothing."""
+        """Coordinators that choose one model for each question, where there is an outcome table: its answers cost
+        nothing. Their heads are taught by who solved each question of its evolve split: one at first hand, the other by
+        a router that learned it."""
         from ui.runs import wiring
         from ui.runs.settings import is_recorded
         from ui.runs.settings.batch import BatchPlan
@@ -323,9 +327,9 @@ class _Tuning:
         except ConfigError as error:
             say(f"No head is taught by who solved each question. {error}")
             return []
-        say("A head is taught by who solved each question, and compared on the same tasks.")
+        say("Two heads are taught by who solved each question, and compared on the same tasks.")
         cycles = dict.fromkeys((one.policy for one in singles), (Role.WORKER,))
-        plan = self._plan(BatchPlan, policies=("cloned",), turns=1, argmax=True)
+        plan = self._plan(BatchPlan, policies=TAUGHT, turns=1, argmax=True)
         run = self._play(replace(plan, cycles=cycles))
         return [replace(one, argmax=True) for one in self._candidates(run, 1, single)]
 

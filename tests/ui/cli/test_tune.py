@@ -161,13 +161,15 @@ def test_on_an_outcome_table_a_head_is_taught_by_who_solved_each_question(
 
     file = tmp_path / "b.toml"
     told = world.done(*command, "--encoder", "pocket", "--write", file, "--json").json
-    [taught] = [one for one in told["candidates"] if not one["policy"].startswith("single:")]
-    assert (taught["policy"], taught["turns"], taught["right"]) == (told["chosen"], 1, taught["n"])
+    both = [one for one in told["candidates"] if not one["policy"].startswith("single:")]
+    assert len(both) == 2
+    [taught] = [one for one in both if one["policy"] == told["chosen"]]
+    assert (taught["turns"], taught["right"]) == (1, taught["n"])
     assert taught["difference"]["low"] > 0
     [tier, _] = read_endpoint(file, tmp_path).tier
     assert (tier.policy, tier.turns, tier.argmax) == (taught["policy"], 1, True)
     with world.kept() as store:
-        assert store.checkpoints.load(tier.policy).kind == "labels"
+        assert {store.checkpoints.load(one["policy"]).kind for one in both} == {"labels", "cloned"}
         played = len(store.runs.list("run"))
     again = world.done(*command, "--encoder", "pocket", "--write", tmp_path / "c.toml", "--json").json
     assert again["candidates"] == told["candidates"]
