@@ -151,6 +151,11 @@ class Asked:
     usd: float | None = None
 
     @property
+    def passes_midnight(self) -> bool:
+        """Whether it was over on another day than it was sent."""
+        return _start(self.sent, "day") != _start(self.over, "day")
+
+    @property
     def outcome(self) -> str:
         """What became of it: answered, refused before it was begun or before a call, or failed."""
         if self.status == 200:
@@ -307,6 +312,7 @@ class Books:
     mismatches: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     off_usd: float = 0.0  # the largest difference of two sums that should be the same
+    examples: list[str] = field(default_factory=list)  # refusals that were not due
     periods: int = 0  # days and months of keys that were checked
     _over: dict[str, float] = field(default_factory=dict)  # beyond a limit, at most, by what
 
@@ -337,6 +343,7 @@ class Books:
             "requests": len(asked),
             "keys": len(self.owners),
             "keys_with_limits": sum(bool(key.limits) for key in self.owners),
+            "passed_midnight": sum(one.passes_midnight for one in asked),
             "outcomes": dict(outcomes),
             "refused": dict(self.refused.most_common()),
             "periods_checked": self.periods,
@@ -346,6 +353,7 @@ class Books:
             "largest_difference_usd": self.off_usd,
             "beyond_a_limit": {name: round(n, 9) for name, n in self._over.items()},
             "mismatches": mismatches,
+            "examples": self.examples[:5],
             "not_kept": [*mismatches],
         }
 
@@ -417,8 +425,24 @@ class Books:
             used += {"usd": self.models.usd[other.number] + most_usd, "requests": 1}.get(
                 what, self.models.tokens[other.number]
             )
+        if what == "usd" and period != "ever":
+            # Between a request's admission, its row and its first call the hurried clock may pass midnight: the ledger
+            # counts it in the new day, the store in the old one.
+            day = _start(one.sent, "day"), _start(one.over, "day")
+            passed = [
+                it
+                for it in key.asked
+                if it.passes_midnight and _start(it.over, "day") in day and it is not one
+            ]
+            used += sum(self.models.usd[it.number] for it in passed)
         due = used > most if one.outcome == "no further call" else used >= most
         self.mismatches[f"refusals that were not due, {period} {what}"] += not due
+        if not due:
+            days = [round((at - _start(FIRST, "day")) / DAY_S, 3) for at in (one.sent, one.over)]
+            self.examples.append(
+                f"{key.id}, {one.tier} {one.number}, days {days}: {used:.6f} of {most}, "
+                f"{self.models.calls[one.number]} calls; {one.refusal}"
+            )
 
     def _beyond(self, name: str, used: float, most: float | None) -> None:
         if most is not None:
