@@ -135,6 +135,14 @@ class Key:
         """Its requests that were under way together with one of them."""
         return [it for it in self.asked if it is not one and it.sent <= one.over and one.sent <= it.over]
 
+    def passing(self, one: Asked, *, itself: bool = False) -> list[Asked]:
+        """Its requests that midnight passed at the beginning or the end of a day of one of them. Between a request's
+        admission, its row and its first call the hurried clock may pass midnight: then the ledger counts it in the new
+        day, and the store in the old one."""
+        days = _start(one.sent, "day"), _start(one.over, "day")
+        passed = [it for it in self.asked if it.passes_midnight and (itself or it is not one)]
+        return [it for it in passed if {_start(it.sent, "day"), _start(it.over, "day")} & {*days}]
+
 
 @dataclass
 class Asked:
@@ -399,10 +407,14 @@ class Books:
             self._check_due(key, one, books)
         for period, book in books.items():
             for what in ("usd", "requests"):
-                self._beyond(f"{period} {what}", getattr(book, what), _limit(key, period, what))
+                passed = key.passing(one, itself=True) if period == "day" else []
+                elsewhere = sum(self.models.usd[other.number] for other in passed)
+                used = getattr(book, what) - (elsewhere if what == "usd" else len(passed))
+                self._beyond(f"{period} {what}", used, _limit(key, period, what))
             if one.outcome != "not admitted":  # the last request may take more tokens than were left
                 most = _limit(key, period, "tokens")
-                beside = sum(self.models.tokens[other.number] for other in key.beside(one))
+                others = {id(it): it for it in (*key.beside(one), *key.passing(one))}
+                beside = sum(self.models.tokens[other.number] for other in others.values())
                 if most is not None and before[period].tokens - beside >= most:
                     self.mismatches[f"admitted with all tokens of the {period} taken"] += 1
 
@@ -425,16 +437,9 @@ class Books:
             used += {"usd": self.models.usd[other.number] + most_usd, "requests": 1}.get(
                 what, self.models.tokens[other.number]
             )
-        if what == "usd" and period != "ever":
-            # Between a request's admission, its row and its first call the hurried clock may pass midnight: the ledger
-            # counts it in the new day, the store in the old one.
-            day = _start(one.sent, "day"), _start(one.over, "day")
-            passed = [
-                it
-                for it in key.asked
-                if it.passes_midnight and _start(it.over, "day") in day and it is not one
-            ]
-            used += sum(self.models.usd[it.number] for it in passed)
+        if what != "requests" and period != "ever":
+            taken = self.models.usd if what == "usd" else self.models.tokens
+            used += sum(taken[other.number] for other in key.passing(one))
         due = used > most if one.outcome == "no further call" else used >= most
         self.mismatches[f"refusals that were not due, {period} {what}"] += not due
         if not due:
