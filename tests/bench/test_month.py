@@ -14,7 +14,7 @@ from ui.endpoint.ledger import Ceiling, Ledger
 @pytest.mark.integration
 @pytest.mark.parametrize("each", [1, 3])
 def test_every_book_says_the_same(each: int) -> None:
-    found = month.measure(requests=90, keys=6, at_once=6, each=each, restarts=1, days=4)
+    found = month.measure(requests=90, keys=6, at_once=6, each=each, restarts=1, days=0.5)
     assert found["mismatches"] == {}
     assert sum(found["outcomes"].values()) == 90
     assert found["outcomes"]["answered"] > 30
@@ -37,5 +37,5 @@ def test_a_wrong_ledger_is_found(
 ) -> None:
     """One refuses what fits, the other forgets whose the request is."""
     monkeypatch.setattr(Ledger, "allows", wrong(Ledger.allows))
-    found = month.measure(requests=60, keys=3, at_once=4, restarts=0, days=1)
+    found = month.measure(requests=60, keys=3, at_once=4, restarts=0, days=0.5)
     assert any(words in name for name in found["not_kept"])
