@@ -115,7 +115,7 @@ class Models:
         model = MODEL_OF[tier]
         role = "Worker" if tier == "once" else ("Thinker", "Worker", "Verifier")[calls]
         sent, written = PRICES[model]
-        return (max(self.sizes[model, role]) * sent + MOST_WRITTEN * written) / 1e6
+        return (max(self.sizes.get((model, role), {0})) * sent + MOST_WRITTEN * written) / 1e6
 
 
 def _events(text: str, usage: Mapping[str, int]) -> bytes:

@@ -17,7 +17,7 @@ def test_every_book_says_the_same(each: int) -> None:
     found = month.measure(requests=90, keys=6, at_once=6, each=each, restarts=1, days=0.5)
     assert found["mismatches"] == {}
     assert sum(found["outcomes"].values()) == 90
-    assert found["outcomes"]["answered"] > 30
+    assert found["outcomes"]["answered"] > 10
     assert sum(found["refused"].values()) > 10
     assert found["in_store"] == 90 - found["outcomes"].get("not admitted", 0)
     assert found["stored_usd"] == pytest.approx(found["billed_usd"], abs=2e-6)
