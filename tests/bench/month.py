@@ -31,6 +31,7 @@ from typing import Annotated, Any, Literal
 import httpx
 from sqlalchemy import select
 
+from core.pool.costs import MOST_UNREAD
 from storage.rows.engine import fetch_mappings
 from storage.rows.schema import served
 from storage.store import Store
@@ -433,7 +434,7 @@ class Books:
         for other in key.beside(
             one
         ):  # which was under way: it may have been booked first, or kept its bound free
-            most_usd = max(self.models.bound_usd(other.tier, calls) for calls in range(3))
+            most_usd = MOST_UNREAD * max(self.models.bound_usd(other.tier, calls) for calls in range(3))
             used += {"usd": self.models.usd[other.number] + most_usd, "requests": 1}.get(
                 what, self.models.tokens[other.number]
             )
