@@ -17,6 +17,9 @@ from time import perf_counter
 from typing import Any
 from urllib.parse import urlsplit
 
+from storage.analysis.requests import read_requests
+from storage.filters.episode_filter import EpisodeFilter
+from storage.store import open_store
 from tests.bench._frame import Figures, percentile
 
 #: How long a model takes, in seconds; requests at a time; rounds of about so many requests; requests before them.
@@ -28,7 +31,13 @@ _END = b"\r\n\r\n"
 def measured(address: str, models: str, store: Path) -> Figures:
     """The figures of `trinity bench endpoint --overhead`, in milliseconds: of both tiers by requests at a time, what
     was added to a request, and of the coordinator's tier how long it decided."""
-    return asyncio.run(_measure(address, models))
+    found = asyncio.run(_measure(address, models))
+    with open_store(str(store)) as opened:
+        requests = read_requests(opened, EpisodeFilter(), None).found
+    decided = [
+        1000 * one.deciding_s for one in requests if one.tier == "trinity" and one.deciding_s is not None
+    ]
+    return found | {"coordinator_deciding_ms": {f"p{at}": percentile(at, decided, 2) for at in (50, 99)}}
 
 
 async def _measure(address: str, models: str) -> Figures:

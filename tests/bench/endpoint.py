@@ -20,7 +20,7 @@ from typing import Annotated, Any
 import httpx
 
 from core.pocket import MODELS
-from tests.bench import _overhead
+from tests.bench import _faulty, _overhead
 from tests.bench._frame import SERVE, Figures, percentile, run
 from tests.browsing import environment, serving
 from ui.endpoint.tiers import BEST
@@ -39,8 +39,14 @@ def measure(
     overhead: Annotated[
         bool, "what the endpoint adds to calls of models that take 22 ms, at 1 to 64 at a time"
     ] = False,
+    faulty: Annotated[
+        bool, "one of seven models fails at half of its calls: what is lost, and how long a first word takes"
+    ] = False,
 ) -> Figures:
     """Serve a pool of local models, and ask it from many clients at once."""
+    if faulty:
+        with _models(wait, _faulty.serve_models) as models:
+            return _faulty.measured(models, clients, seconds, wait)
     serve = _overhead.serve_models if overhead else _serve_models
     with tempfile.TemporaryDirectory() as folder, _models(wait, serve) as models:
         place = Path(folder)

@@ -42,6 +42,9 @@ EPISODES, FEWEST_EPISODES = 30_720, 1_000
 _CALLS, _KEPT_BACK = 3.0, 0.25
 #: A policy that is not ahead is worth it if it costs at most so much of the best single model's price.
 CHEAPER = 2 / 3
+#: What is taught by the answers of an outcome table and becomes a checkpoint: by who solved each question, and by the
+#: router that learned it.
+TAUGHT = ("cloned", "cloned:ridge")
 #: Runs among which one of the same plan is looked for.
 _NEWEST = 200
 
@@ -58,6 +61,7 @@ class Candidate:
     cost_usd: float | None
     latency_s: float
     difference: PairedDifference | None = None
+    argmax: bool = False  # it takes its likeliest choice, and was measured so
 
     @property
     def accuracy(self) -> float:
@@ -153,9 +157,10 @@ def tune(
     """Find out what is worth serving: each model alone, a cascade, an evolved coordinator; and write it as a tier.
 
     First each model answers validation tasks alone. Then a coordinator is evolved on other tasks, as far as the ceiling
-    allows. At the end it and a cascade of the models answer the same validation tasks. A single model is chosen unless
-    another policy is shown to solve more of them, or solves as many for a third less. The ceiling is over all of it.
-    What was played is not played again, so a command that was stopped can be given again.
+    allows. At the end it and a cascade of the models answer the same validation tasks; with an outcome table so do two
+    coordinators that are taught by who solved each other question, and choose one model for each. A single model is
+    chosen unless another policy is shown to solve more of them, or solves as many for a third less. The ceiling is over
+    all of it. What was played is not played again, so a command that was stopped can be given again.
 
     [dim]$[/] trinity tune --pool pool.toml --tasks tasks.jsonl --max-cost 20
 
@@ -225,7 +230,9 @@ class _Tuning:
                 f"{FEWEST_EPISODES:,} are needed. Raise --max-cost, or leave out dear models."
             )
         teams += self._cascade(singles, single)
-        return [*singles, *(self._together(teams, PolicySide(single.policy, alone)) if teams else ())], single
+        against = PolicySide(single.policy, alone)
+        found = self._together(teams, against) if teams else []
+        return [*singles, *found, *self._taught(singles, against)], single
 
     def _alone(self) -> tuple[str, list[Candidate]]:
         """Each model, asked once, and the run."""
@@ -305,6 +312,27 @@ class _Tuning:
         run = self._play(self._plan(BatchPlan, policies=tuple(teams), turns=self.turns))
         return self._candidates(run, self.turns, single)
 
+    def _taught(self, singles: Sequence[Candidate], single: PolicySide) -> list[Candidate]:
+        """Coordinators that choose one model for each question, where there is an outcome table: its answers cost
+        nothing. Their heads are taught by who solved each question of its evolve split: one at first hand, the other by
+        a router that learned it."""
+        from ui.runs import wiring
+        from ui.runs.settings import is_recorded
+        from ui.runs.settings.batch import BatchPlan
+
+        if not is_recorded(self.settings.pool):
+            return []
+        try:
+            wiring.encoder_for(self.settings.pool, self.settings.encoder)
+        except ConfigError as error:
+            say(f"No head is taught by who solved each question. {error}")
+            return []
+        say("Two heads are taught by who solved each question, and compared on the same tasks.")
+        cycles = dict.fromkeys((one.policy for one in singles), (Role.WORKER,))
+        plan = self._plan(BatchPlan, policies=TAUGHT, turns=1, argmax=True)
+        run = self._play(replace(plan, cycles=cycles))
+        return [replace(one, argmax=True) for one in self._candidates(run, 1, single)]
+
     def _plan(self, kind: Any, **chosen: Any) -> Any:
         from core.tasks.sets import load_tasks
         from ui.runs.batch import complete_plan
@@ -328,11 +356,15 @@ class _Tuning:
         from storage.rows.summaries import RunStatus
         from ui.cli.play import play_out
         from ui.runs.batch import prepare
+        from ui.runs.plans import plan_of
+        from ui.runs.settings.batch import BatchPlan
 
         known = self._begun(plan)
         if known is not None and known.status is RunStatus.FINISHED:
             run = known.id
         else:
+            if known is not None:  # it names what was taught for it, once it is
+                plan = replace(plan_of(known, BatchPlan), max_cost_usd=plan.max_cost_usd)
             parts = prepare(self.store, plan)
             total = len(parts.tasks) * len(parts.policies)
             resume = None if known is None else known.id
@@ -341,14 +373,18 @@ class _Tuning:
         return run
 
     def _begun(self, plan: BatchPlan) -> RunSummary | None:
-        """The newest run of the same plan."""
+        """The newest run of the same plan, in the place of whose pupils may stand what they have become."""
         from core.errors import StoreError
         from ui.runs.plans import plan_of
         from ui.runs.settings.batch import BatchPlan
 
         for run in self.store.runs.list("run", limit=_NEWEST):
             with suppress(StoreError):
-                if replace(plan_of(run, BatchPlan), max_cost_usd=plan.max_cost_usd) == plan:
+                found = replace(plan_of(run, BatchPlan), max_cost_usd=plan.max_cost_usd)
+                if plan.pupils and not {*found.policies} & {*plan.cycles}:
+                    taught = ("policies", "choice_usd", "orders")
+                    found = replace(found, **{name: getattr(plan, name) for name in taught})
+                if found == plan:
                     return run
         return None
 
@@ -420,5 +456,6 @@ def _tiers(chosen: Candidate, most: Candidate, why: str) -> str:
             f"name = {json.dumps(name)}",
             f"policy = {json.dumps(one.policy)}  # {percent(one.accuracy)} of {one.n} validation tasks",
             f"turns = {one.turns}",
+            *(["argmax = true"] if one.argmax else []),
         ]
     return "\n".join(lines) + "\n"

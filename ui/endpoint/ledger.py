@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Literal
 
 from core.episode import Ask, Reply
@@ -24,7 +25,8 @@ _LONGEST_MONTH_S = 31 * 86_400.0
 Whose = Literal["request", "key", "server"]
 What = Literal["usd", "requests", "tokens"]
 WHAT: tuple[What, ...] = ("usd", "requests", "tokens")
-PERIODS: tuple[Literal["day", "month"], ...] = ("day", "month")
+Period = Literal["day", "month"]
+PERIODS: tuple[Period, ...] = ("day", "month")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +78,14 @@ class Ledger:
     _under_way: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
     _keys: dict[str, ApiKey | None] = field(default_factory=dict)  # by episode
     _began: dict[str, float] = field(default_factory=dict)  # by episode, Unix seconds
-    # by the beginning of a period, and a key's id (None: of all)
-    _used: dict[tuple[float, str | None], Use] = field(default_factory=dict)
+    # by what kind of period, its beginning, and a key's id (None: of all)
+    _used: dict[tuple[Period, float, str | None], Use] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def admit(self, key: ApiKey | None) -> Ceiling | None:
         """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
         with self._lock:
-            books = self._books(key)
+            books = self._books(key, self.store.now())
             for ceiling, used in books:
                 if getattr(used, ceiling.what) >= ceiling.most:
                     return ceiling
@@ -106,27 +108,28 @@ class Ledger:
             ("server", self.ceiling_usd, self.spent_usd + own),
         )
         known = [(Ceiling(of, ceiling), spent) for of, ceiling, spent in ceilings if ceiling is not None]
+        began = self._began.get(episode, self.store.now())  # a request is of the period that it began in
         with self._lock:
             known += [
                 (ceiling, used.usd + (of_key if ceiling.of == "key" else own))
-                for ceiling, used in self._books(key)
+                for ceiling, used in self._books(key, began)
                 if ceiling.what == "usd"
             ]
         for ceiling, spent in known:
             if spent + bound > ceiling.most:
                 return ceiling
         self._keys[episode] = key
-        self._began.setdefault(episode, self.store.now())
+        self._began[episode] = began
         twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
         budget = twice if all(spent + twice <= ceiling.most for ceiling, spent in known) else bound
         self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
         return replace(ask, budget_usd=budget if known else None)
 
-    def _books(self, key: ApiKey | None) -> list[tuple[Ceiling, Use]]:
-        """Every limit of a period that a request of this key is below, with what was taken of it."""
-        now, found = datetime.fromtimestamp(self.store.now(), UTC), list[tuple[Ceiling, Use]]()
+    def _books(self, key: ApiKey | None, began: float) -> list[tuple[Ceiling, Use]]:
+        """Every limit of a period that a request of this key is below which began then, with what was taken of it."""
+        at, found = datetime.fromtimestamp(began, UTC), list[tuple[Ceiling, Use]]()
         for period in PERIODS:
-            start, end = _bounds(now, period)
+            start, end = _bounds(at, period)
             quotas: list[tuple[Whose, str | None, Quota]] = [
                 ("server", None, self.quotas.get(period, Quota()))
             ]
@@ -135,16 +138,17 @@ class Ledger:
             for of, owner, quota in quotas:
                 for what in WHAT:
                     if (most := getattr(quota, what)) is not None:
-                        found.append((Ceiling(of, most, what, period, end), self._use(start, owner)))
+                        found.append((Ceiling(of, most, what, period, end), self._use(period, start, owner)))
         return found
 
-    def _use(self, start: float, owner: str | None) -> Use:
-        if (start, owner) not in self._used:
-            gone = [one for one in self._used if one[1] == owner and one[0] < start - _LONGEST_MONTH_S]
+    def _use(self, period: Period, start: float, owner: str | None) -> Use:
+        """What was taken in a period, of which the store knows what was taken before it was first asked for."""
+        if (period, start, owner) not in self._used:
+            gone = [one for one in self._used if one[2] == owner and one[1] < start - _LONGEST_MONTH_S]
             for one in gone:
                 del self._used[one]
-            self._used[start, owner] = self.store.endpoint.use(start, owner)
-        return self._used[start, owner]
+            self._used[period, start, owner] = self.store.endpoint.use(start, owner)
+        return self._used[period, start, owner]
 
     def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
         """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
@@ -185,9 +189,9 @@ class Ledger:
         if key in self._by_key:  # else it is read from the store, where it stands already
             self._by_key[key] += usd
         with self._lock:
-            began = self._began.get(episode, self.store.now())
-            for (start, owner), used in self._used.items():
-                if owner in (None, key) and start <= began:  # a request is of the period that it began in
+            began = datetime.fromtimestamp(self._began.get(episode, self.store.now()), UTC)
+            for period, owner in product(PERIODS, {None, key}):
+                if (used := self._used.get((period, _bounds(began, period)[0], owner))) is not None:
                     used.usd += usd
                     used.tokens += tokens
 

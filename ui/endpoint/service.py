@@ -198,8 +198,8 @@ class Service:
             raise unsupported_field(
                 "tools", f"'{asked.model[:80]}' answers by workflows, whose steps call no tools: send none."
             )
-        terse = {spec.name for spec in self.pool.specs if spec.dialect == "terse"}
-        if without := [name for name in models if name in terse]:
+        untold = {one.name for one in self.pool.specs if one.dialect == "terse" or one.provider == "local"}
+        if without := [name for name in models if name in untold]:
             raise unsupported_field(
                 "tools",
                 f"'{without[0]}' of this pool cannot call tools: leave it out by trinity.leave_out, or send no tools.",

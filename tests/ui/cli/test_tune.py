@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.analysis.metrics import PairedDifference
+from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.sums import Sums
 from ui.cli.tune import Candidate, choose
 from ui.endpoint.tiers import read_endpoint
@@ -136,3 +137,41 @@ def test_a_coordinator_is_evolved_as_far_as_the_ceiling_allows(evolving: Sums, t
     ).json
     [coordinator] = [one for one in told["candidates"] if one["policy"].startswith("c") and one["turns"] == 3]
     assert coordinator["difference"]["n"] == 24
+
+
+@pytest.mark.process
+def test_on_an_outcome_table_a_head_is_taught_by_who_solved_each_question(
+    world: Sums, tmp_path: Path
+) -> None:
+    """Ann knows law and nothing else, bob knows the rest: who reads the question beats both, and is what is served."""
+    law = [place % 2 == 0 for place in range(240)]
+    answers: dict[str, list[Answered]] = {
+        "ann": ["A" if one else "B" for one in law],
+        "bob": ["C" if one else "A" for one in law],
+    }
+    small_table(world.folder / "trinity-inspector", answers)
+    pool = world.folder / "served.toml"
+    pool.write_text(
+        "".join(f'[[model]]\nname = "{name}"\nbase_url = "{world.server.url}"\n' for name in answers)
+    )
+    command = ["tune", "--pool", pool, "--outcomes", "small", "--validation", 30, "--episodes", 0]
+    said = world.done(*command, "--write", tmp_path / "a.toml", "--json")
+    assert "No head is taught by who solved each question. Name the language model" in said.err
+    assert said.json["chosen"].startswith("single:")
+
+    file = tmp_path / "b.toml"
+    told = world.done(*command, "--encoder", "pocket", "--write", file, "--json").json
+    both = [one for one in told["candidates"] if not one["policy"].startswith("single:")]
+    assert len(both) == 2
+    [taught] = [one for one in both if one["policy"] == told["chosen"]]
+    assert (taught["turns"], taught["right"]) == (1, taught["n"])
+    assert taught["difference"]["low"] > 0
+    [tier, _] = read_endpoint(file, tmp_path).tier
+    assert (tier.policy, tier.turns, tier.argmax) == (taught["policy"], 1, True)
+    with world.kept() as store:
+        assert {store.checkpoints.load(one["policy"]).kind for one in both} == {"labels", "cloned"}
+        played = len(store.runs.list("run"))
+    again = world.done(*command, "--encoder", "pocket", "--write", tmp_path / "c.toml", "--json").json
+    assert again["candidates"] == told["candidates"]
+    with world.kept() as store:
+        assert len(store.runs.list("run")) == played  # nothing was read or played twice

@@ -162,7 +162,7 @@ def served(
         service = Service(store, str(path / "pool.toml"), tiers, max_cost_usd=max_cost_usd)
         app = endpoint_app(service, prefix="/v1", local=local, needs_key=needs_key)
         with (
-            _listening(app) as port,
+            listening(app) as port,
             closing(Served(f"http://127.0.0.1:{port}", store, service, behind)) as one,
         ):
             yield one
@@ -171,7 +171,8 @@ def served(
 
 
 @contextmanager
-def _listening(app: Any) -> Iterator[int]:
+def listening(app: Any) -> Iterator[int]:
+    """The port at which an application is served until the block ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,37 @@ def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path)
     }
     assert refused.total() > 100
     assert len(taken) > 200
+    store.close()
+
+
+def test_a_request_that_midnight_passes_stays_below_the_limit_of_its_day(tmp_path: Path) -> None:
+    """What it costs is of the day that it began in, and so is the limit that its later calls are below."""
+    now, bound = [NOON + DAY_S / 2 - 1.0], bound_usd(SPEC, ASK)
+    store = new_store(tmp_path / "t.db", lambda: now[0])
+    key, _ = store.endpoint.add_key("mine", Limits(day=Quota(usd=1.5 * bound)))
+    ledger = Ledger(store, {"a": SPEC})
+    assert ledger.admit(key) is None
+    store.endpoint.note("e1", key.id, "chat", "trinity")
+    assert isinstance(ledger.allows("e1", key, ASK, None), Ask)
+    dear = Reply("42", usage=Usage(9, 20, bound))
+    store.endpoint.charge("e1", bound, tokens=29)
+    ledger.replied("e1", 0, dear)
+    now[0] += 2.0
+    refused = ledger.allows("e1", key, ASK, None)
+    assert isinstance(refused, Ceiling)
+    assert (refused.of, refused.period) == ("key", "day")
+    ledger.over("e1")
+    for name in ("e2", "e3"):  # the new day is free, and what is taken in it is none of the old one's
+        assert ledger.admit(key) is None
+        store.endpoint.note(name, key.id, "chat", "trinity")
+    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
+    ledger.replied("e2", 0, replace(dear, usage=Usage(9, 20, bound / 4)))
+    now[0] += DAY_S
+    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
+    ledger.replied("e2", 0, replace(dear, usage=Usage(9, 20, bound / 4)))
+    assert isinstance(ledger.allows("e4", key, ASK, None), Ask)
+    ledger.replied("e4", 0, dear)
+    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
     store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,8 +10,25 @@ import openai
 import pytest
 
 from core.episode import EndReason, Flag
+from tests.builders.encoder import tiny_qwen3
+from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import Request, fail, ok
-from tests.ui.endpoint.server import Serve, Served, episode_of, role_of, said_to, served, team
+from tests.ui.endpoint.server import (
+    CHAT,
+    Serve,
+    Served,
+    asking,
+    episode_of,
+    listening,
+    raw,
+    role_of,
+    said_to,
+    served,
+    team,
+)
+from ui.endpoint.api import endpoint_app
+from ui.endpoint.service import Service
+from ui.endpoint.tiers import Endpoint, Tier
 
 pytestmark = pytest.mark.integration
 TOOL: Any = {
@@ -243,3 +261,21 @@ def test_a_request_of_which_every_reply_is_a_call_that_nobody_asked_for_has_no_a
     assert (kept.end_reason, kept.answer, len(kept.turns)) == (EndReason.BUDGET, None, 5)
     assert kept.turns[1].reply.text == 'python({"city": "Rome"})', "people read what it asked for"
     assert {Flag.NO_ANSWER, Flag.UNASKED_TOOL_CALL} <= {*kept.turns[1].flags}
+
+
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_model_that_writes_in_this_process_is_offered_no_tools(tmp_path: Path, choice: str) -> None:
+    """It would never hear of them: that is said before anything is written."""
+    tiny_qwen3(tmp_path / "tiny", max_position_embeddings=4096)
+    (tmp_path / "pool.toml").write_text('[[model]]\nname = "one"\nlocal = "tiny"\nmax_tokens = 4\n')
+    store = new_store(tmp_path / "trinity.db")
+    service = Service(
+        store, str(tmp_path / "pool.toml"), Endpoint(tier=(Tier("trinity", "single:one", turns=1),))
+    )
+    with listening(endpoint_app(service, prefix="/v1")) as port:
+        body = json.dumps(asking(tools=[TOOL], tool_choice=choice)).encode()
+        status, _, told = raw(f"http://127.0.0.1:{port}", "POST", CHAT, body)
+        assert (status, told["error"]["param"]) == (400, "tools")
+        assert "'one' of this pool cannot call tools" in told["error"]["message"]
+    service.close()
+    store.close()
