@@ -32,8 +32,7 @@ def measured(address: str, models: str, store: Path) -> Figures:
     """The figures of `trinity bench endpoint --overhead`, in milliseconds: of both tiers by requests at a time, what
     was added to a request, and of the coordinator's tier how long it decided."""
     found = asyncio.run(_measure(address, models))
-    with open_store(str(store)) as opened:
-        requests = read_requests(opened, EpisodeFilter(), None).found
+    requests = read_requests(open_store(str(store)), EpisodeFilter(), None).found
     decided = [
         1000 * one.deciding_s for one in requests if one.tier == "trinity" and one.deciding_s is not None
     ]
