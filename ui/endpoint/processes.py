@@ -36,6 +36,8 @@ SHORT_S, PAUSE_S = 5.0, 2.0
 END_S = 45.0
 #: How often they look whether the first process is still there.
 LOOK_S = 1.0
+#: What ends the server.
+HEARD = (signal.SIGINT, signal.SIGTERM)
 #: A forked process shares what is imported and starts at once; elsewhere than on Linux system libraries do not bear it.
 METHOD = "fork" if sys.platform == "linux" else "spawn"
 
@@ -156,8 +158,7 @@ class Processes:
         for one in (woken, waking):
             one.setblocking(False)
         before = {
-            number: signal.signal(number, lambda sent, _: self._signals.append(sent))
-            for number in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, lambda sent, _: self._signals.append(sent)) for number in HEARD
         }
         signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
         self._selector.register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
@@ -210,7 +211,12 @@ class Processes:
             args=(self.serve, own, theirs, others if METHOD == "fork" else [], os.getpid(), slot, first),
             name=f"endpoint {slot + 1}",
         )
-        process.start()
+        # Until it hears them in its own way, signals wait for it.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         one = self._serving[slot] = _Serving(slot, process, ours)
         self._selector.register(ours, selectors.EVENT_READ, lambda: self._hear(one))
@@ -297,6 +303,7 @@ def _serve(
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is heard by the first process, which passes it on
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HEARD)
     owner.cache_clear()
     threading.Thread(target=_leave_with, args=[parent], name="endpoint's end", daemon=True).start()
     try:
