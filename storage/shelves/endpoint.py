@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
@@ -225,6 +225,12 @@ class Endpoint:
             self.engine, select(*columns).where(served.c.at >= since, whose)
         )
         return Use(float(usd or 0.0), requests, int(tokens or 0))
+
+    def use_of(self, episodes: Collection[str]) -> dict[str, Use]:
+        """What each of these requests has taken, as far as it is known here."""
+        query = select(served.c.episode_id, served.c.charged_usd, served.c.tokens)
+        rows = fetch_rows(self.engine, query.where(served.c.episode_id.in_(episodes)))
+        return {name: Use(usd, 1, tokens) for name, usd, tokens in rows}
 
     def charged_in(self, runs: Sequence[str]) -> float:
         begins = (episode_id(run, 0).rpartition("-")[0] for run in runs)

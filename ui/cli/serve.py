@@ -6,7 +6,10 @@ import gc
 import ipaddress
 import json
 import logging
-from dataclasses import replace
+import signal
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +33,10 @@ from ui.cli.options import (
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
 if TYPE_CHECKING:
+    from core.settings import Computing
     from storage.store import Store
+    from ui.endpoint.ledger import Books
+    from ui.endpoint.processes import SharedBooks
     from ui.endpoint.service import Service
 
 PORT = 8080
@@ -63,6 +69,17 @@ def serve(
     need_key: Annotated[
         bool, typer.Option("--need-key", help="Require a key on this machine's own address, too.")
     ] = False,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Processes that share the port, for a machine with so many cores to spare. Limits of cost, requests "
+            "and tokens hold for all of them together, most_requests is shared out; a model's concurrency and its "
+            "provider's rate limits are kept by each on its own. Each loads its own coordinator and encoder, and takes "
+            "their memory.",
+        ),
+    ] = 1,
 ) -> None:
     """Serve the pool as one OpenAI-compatible model on http://127.0.0.1:8080/v1; stop it with Ctrl-C.
 
@@ -85,7 +102,7 @@ def serve(
         say(f"Wrote {write_config}. Edit it, then: trinity serve --config {write_config}")
         return
     from ui.cli.ui import check_port
-    from ui.endpoint.service import RECORDED_NOT_SERVED, Service
+    from ui.endpoint.service import RECORDED_NOT_SERVED
     from ui.runs import wiring
     from ui.runs.settings import absolute_pool, is_recorded
 
@@ -103,18 +120,122 @@ def serve(
             )
         endpoint = read_endpoint(config, settings.data_folder)
         inspector = endpoint.inspector or (f"http://127.0.0.1:{settings.port}" if local else "")
-        service = Service(
-            opened,
+        plan = _Plan(
+            opened.address,
+            settings.pool,
             absolute_pool(settings.pool),
             replace(endpoint, inspector=inspector),
             settings.encoder,
             settings.max_cost_usd if chosen is None else chosen,
-            computing=settings.computing,
+            settings.computing,
+            host,
+            port,
+            local,
+            need_key or not local,
         )
-        _tell_offer(opened, service, endpoint, settings.pool)
-        shown = f"[{host}]" if ":" in host else host
-        say(f"Serving http://{shown}:{port}/v1  (Ctrl-C stops it)")
-        _listen(service, host, port, local=local, needs_key=need_key or not local)
+        if processes == 1:
+            service = plan.service(opened)
+            _tell_offer(opened, service, plan.endpoint, plan.pool)
+            plan.say_where()
+            plan.listen(service)
+        else:
+            _serve_by(processes, plan, opened)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is served, and where: all that a process needs to know of it."""
+
+    store: str
+    pool: str
+    absolute_pool: str
+    endpoint: Endpoint
+    encoder: str | None
+    max_cost_usd: float | None
+    computing: Computing
+    host: str
+    port: int
+    local: bool
+    needs_key: bool
+
+    def service(self, store: Store, books: Books | None = None) -> Service:
+        from ui.endpoint.service import Service
+
+        return Service(
+            store,
+            self.absolute_pool,
+            self.endpoint,
+            self.encoder,
+            self.max_cost_usd,
+            computing=self.computing,
+            books=books,
+        )
+
+    def say_where(self, processes: int = 1) -> None:
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        by = f" by {processes} processes" if processes > 1 else ""
+        say(f"Serving http://{shown}:{self.port}/v1{by}  (Ctrl-C stops it)")
+
+    def listen(self, service: Service, listener: socket.socket | None = None) -> None:
+        """Serve until a signal, on a socket of its own or on the one that is given."""
+        import uvicorn
+
+        from ui.endpoint.api import endpoint_app
+
+        app = endpoint_app(service, prefix="/v1", local=self.local, needs_key=self.needs_key)
+        logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: looking through it again and again would make requests wait
+        config = uvicorn.Config(
+            app,
+            host=self.host,
+            port=self.port,
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            timeout_graceful_shutdown=5,
+        )
+        with suppress(KeyboardInterrupt):  # raised again once the server has stopped in order
+            uvicorn.Server(config).run(None if listener is None else [listener])
+
+
+@dataclass(frozen=True)
+class _Share:
+    """What one of several processes does (`ui.endpoint.processes.Serve`)."""
+
+    plan: _Plan
+
+    def __call__(self, listener: socket.socket, books: SharedBooks, *, slot: int, first: bool) -> None:
+        plan = self.plan
+        if slot:  # one of them removes what is kept no longer
+            plan = replace(
+                plan, endpoint=replace(plan.endpoint, keep_texts_days=None, keep_episodes_days=None)
+            )
+        with opened_store(plan.store) as opened:
+            service = plan.service(opened, books)
+            if first:
+                _tell_offer(opened, service, plan.endpoint, plan.pool)
+            else:
+                service.warm_up()
+            books.ready()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # raised again once the server has stopped in order
+            plan.listen(service, listener)
+
+
+def _serve_by(processes: int, plan: _Plan, store: Store) -> None:
+    """Serve by several processes, over whose limits this one keeps the books."""
+    import ui.endpoint.api  # noqa: F401 - which all of them share
+    from ui.endpoint.ledger import OwnBooks
+    from ui.endpoint.processes import Processes, bound_sockets
+
+    endpoint = plan.endpoint
+    ceiling = endpoint.max_cost_usd if plan.max_cost_usd is None else plan.max_cost_usd
+    books = OwnBooks.of(store, plan.absolute_pool, ceiling, endpoint.quotas)
+    each = replace(endpoint, most_requests=-(-endpoint.most_requests // processes))
+    listeners = bound_sockets(plan.host, plan.port, processes)
+    share = _Share(replace(plan, endpoint=each))
+    if not Processes(share, listeners, books, lambda: plan.say_where(processes)).run():
+        raise typer.Exit(1)
 
 
 def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -> None:
@@ -170,26 +291,6 @@ def example() -> str:
         own = {key: value for key, value in values_of(tier).items() if value != getattr(Tier(""), key)}
         lines += ["[[tier]]", *(f"{key} = {json.dumps(value)}" for key, value in own.items()), ""]
     return "\n".join(lines)
-
-
-def _listen(service: Service, host: str, port: int, *, local: bool, needs_key: bool) -> None:
-    import uvicorn
-
-    from ui.endpoint.api import endpoint_app
-
-    app = endpoint_app(service, prefix="/v1", local=local, needs_key=needs_key)
-    logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
-    gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again and again would make requests wait
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        timeout_graceful_shutdown=5,
-    )
 
 
 def _is_local(host: str) -> bool:

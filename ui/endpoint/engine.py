@@ -54,7 +54,7 @@ from storage.shelves.endpoint import ApiKey, Quota
 from storage.store import Store
 from ui.endpoint.conversation import Asked
 from ui.endpoint.formats import Fitting
-from ui.endpoint.ledger import Ceiling, Ledger
+from ui.endpoint.ledger import Books, Ceiling, Ledger, OwnBooks
 from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
@@ -62,8 +62,6 @@ from ui.runs.queue import Ticket, enqueue
 
 log = logging.getLogger(__name__)
 
-#: So many runs of the endpoint are looked through for what other pools have cost.
-MOST_RUNS = 10_000
 #: So much is told of what is wrong with the form of an answer, in characters.
 LONGEST_FAULT = 500
 
@@ -170,7 +168,8 @@ class _Permitted(Policy):
 
 
 class Engine:
-    """Plays orders in a thread of its own, as one run of the store. Made and closed by whoever serves."""
+    """Plays orders in a thread of its own, as one run of the store. Made and closed by whoever serves. `books`: those
+    that its ceiling and quotas are kept over, where another process has them."""
 
     def __init__(
         self,
@@ -180,16 +179,13 @@ class Engine:
         *,
         max_cost_usd: float | None = None,
         quotas: Mapping[str, Quota] | None = None,
+        books: Books | None = None,
     ) -> None:
         self.deciding = threading.Lock()  # encoders are used by one thread at a time
         self._store, self._plan, self._pool = store, plan, pool
         by_name = {spec.name: spec for spec in pool.specs}
-        elsewhere = [
-            run.id for run in store.runs.list("serve", limit=MOST_RUNS) if run.config.get("pool") != plan.pool
-        ]
-        spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
         self.circuits = Circuits()
-        self._ledger = Ledger(store, by_name, max_cost_usd, spent_usd, quotas or {})
+        self._ledger = Ledger(by_name, books or OwnBooks.of(store, plan.pool, max_cost_usd, quotas))
         self._orders: dict[str, Order] = {}
         self._unstored: set[str] = set()  # whose reply is not yet stored
         self._lock = threading.Lock()

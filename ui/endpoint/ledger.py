@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
-from typing import Literal
+from typing import Literal, Protocol
 
 from core.episode import Ask, Reply
 from core.pool.costs import MOST_UNREAD, bound_usd
@@ -19,6 +19,8 @@ from ui.endpoint.tiers import FILE
 from ui.presentation.words import dollars
 from ui.runs.spending import is_free
 
+#: So many runs of the endpoint are looked through for what other pools have cost.
+MOST_RUNS = 10_000
 #: Of a period that is over for so long nothing is remembered.
 _LONGEST_MONTH_S = 31 * 86_400.0
 #: Whose limit it is.
@@ -61,29 +63,65 @@ class Ceiling:
         )
 
 
+class Books(Protocol):
+    """What the requests of one endpoint have taken and may still take, whichever of its processes plays them."""
+
+    def admit(self, key: ApiKey | None) -> Ceiling | None:
+        """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
+
+    def hold(
+        self, episode: str, key: ApiKey | None, sample: int, bound: float, most: float | None
+    ) -> float | Ceiling | None:
+        """Keep room below all ceilings for a call of at most `bound` US dollars a try; `most`: its request's ceiling.
+        What its tries may cost together, None without a ceiling; the ceiling below which not one fits."""
+
+    def book(self, episode: str, sample: int | None, usd: float, tokens: int) -> None:
+        """A call was answered, and what it took is stored: its room is free again."""
+
+    def over(self, episode: str, usd: float) -> None:
+        """The episode is over, and its calls that were given up cost so much; all its room is free again."""
+
+
 @dataclass
-class Ledger:
-    """What the requests of one endpoint take: US dollars, how many they are, tokens. Calls are booked by the one thread
-    that plays, requests are admitted from any. A reply without token counts, and a call that was given up, cost as much
-    as they could have. `quotas`: the endpoint's own by day and month."""
+class _Request:
+    """A request under way: its key's id, when it began (Unix seconds), and what was booked of it."""
+
+    key: str | None
+    began: float
+    taken: Use = field(default_factory=Use)
+
+
+@dataclass
+class OwnBooks:
+    """The books, kept by this process. `spent_usd`: of the endpoint's ceiling; `quotas`: its own by day and month."""
 
     store: Store
-    by_name: dict[str, ModelSpec]
     ceiling_usd: float | None = None
     spent_usd: float = 0.0
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     _by_key: dict[str, float] = field(default_factory=dict)
-    _by_episode: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    # episode -> by sample, the most that one try can cost, and what is kept free for all
-    _under_way: dict[str, dict[int, tuple[float, float]]] = field(default_factory=dict)
-    _keys: dict[str, ApiKey | None] = field(default_factory=dict)  # by episode
-    _began: dict[str, float] = field(default_factory=dict)  # by episode, Unix seconds
+    _requests: dict[str, _Request] = field(default_factory=dict)  # under way, by episode
+    # by a key's id (None: of all), what is kept free for each call under way
+    _held: defaultdict[str | None, dict[tuple[str, int], float]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
     # by what kind of period, its beginning, and a key's id (None: of all)
     _used: dict[tuple[Period, float, str | None], Use] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
+    @classmethod
+    def of(
+        cls, store: Store, pool: str, ceiling_usd: float | None, quotas: Mapping[str, Quota] | None
+    ) -> OwnBooks:
+        """The books of an endpoint over a pool, as its store has them. What other pools have cost is beside its
+        ceiling."""
+        runs = store.runs.list("serve", limit=MOST_RUNS)
+        elsewhere = [run.id for run in runs if run.config.get("pool") != pool]
+        spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
+        return cls(store, ceiling_usd, spent_usd, quotas or {})
+
     def admit(self, key: ApiKey | None) -> Ceiling | None:
-        """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
+        """See `Books`."""
         with self._lock:
             books = self._books(key, self.store.now())
             for ceiling, used in books:
@@ -93,37 +131,73 @@ class Ledger:
                 used.requests += 1
         return None
 
-    def allows(self, episode: str, key: ApiKey | None, ask: Ask, most: float | None) -> Ask | Ceiling:
-        """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
-        which not one fits."""
-        spec = self.by_name[ask.model]
-        bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
-        bounds = {name: sum(kept for _, kept in of.values()) for name, of in self._under_way.items()}
-        own, key_id = sum(bounds.values()), key.id if key else None
-        of_key = sum(usd for name, usd in bounds.items() if _id(self._keys.get(name)) == key_id)
-        key_most = key.limits.max_cost_usd if key else None
-        ceilings: tuple[tuple[Whose, float | None, float], ...] = (
-            ("request", most, self._by_episode[episode] + bounds.get(episode, 0.0)),
-            ("key", key_most, self._spent_by(key_id) + of_key),
-            ("server", self.ceiling_usd, self.spent_usd + own),
-        )
-        known = [(Ceiling(of, ceiling), spent) for of, ceiling, spent in ceilings if ceiling is not None]
-        began = self._began.get(episode, self.store.now())  # a request is of the period that it began in
+    def hold(
+        self, episode: str, key: ApiKey | None, sample: int, bound: float, most: float | None
+    ) -> float | Ceiling | None:
+        """See `Books`."""
         with self._lock:
+            request, held = self._requests.get(episode), sum(self._held[None].values())
+            began = (
+                request.began if request else self.store.now()
+            )  # a request is of the period that it began in
+            of_key = sum(self._held[key.id].values()) if key else 0.0
+            known = list[tuple[Ceiling, float]]()
+            if most is not None:
+                own = sum(usd for (name, _), usd in self._held[None].items() if name == episode)
+                known.append((Ceiling("request", most), (request.taken.usd if request else 0.0) + own))
+            if key and key.limits.max_cost_usd is not None:
+                known.append((Ceiling("key", key.limits.max_cost_usd), self._spent_by(key.id) + of_key))
+            if self.ceiling_usd is not None:
+                known.append((Ceiling("server", self.ceiling_usd), self.spent_usd + held))
             known += [
-                (ceiling, used.usd + (of_key if ceiling.of == "key" else own))
+                (ceiling, used.usd + (of_key if ceiling.of == "key" else held))
                 for ceiling, used in self._books(key, began)
                 if ceiling.what == "usd"
             ]
-        for ceiling, spent in known:
-            if spent + bound > ceiling.most:
-                return ceiling
-        self._keys[episode] = key
-        self._began[episode] = began
-        twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
-        budget = twice if all(spent + twice <= ceiling.most for ceiling, spent in known) else bound
-        self._under_way.setdefault(episode, {})[ask.sample] = bound, budget
-        return replace(ask, budget_usd=budget if known else None)
+            for ceiling, spent in known:
+                if spent + bound > ceiling.most:
+                    return ceiling
+            twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
+            budget = twice if all(spent + twice <= ceiling.most for ceiling, spent in known) else bound
+            if request is None:
+                self._requests[episode] = _Request(key.id if key else None, began)
+            for whose in {None, key.id if key else None}:
+                self._held[whose][episode, sample] = budget
+            return budget if known else None
+
+    def book(self, episode: str, sample: int | None, usd: float, tokens: int) -> None:
+        """See `Books`."""
+        with self._lock:
+            self._free(episode, sample)
+            self._count(episode, usd, tokens)
+
+    def over(self, episode: str, usd: float) -> None:
+        """See `Books`."""
+        with self._lock:
+            for name, sample in [*self._held[None]]:
+                if name == episode:
+                    self._free(episode, sample)
+            self._count(episode, usd)
+            self._requests.pop(episode, None)
+
+    def recover(self, episodes: Collection[str]) -> None:
+        """These episodes were another process's, which is gone: what it stored of them is booked, and what it held for
+        them is free again."""
+        with self._lock:
+            stored = self.store.endpoint.use_of(episodes)
+            for name in episodes:
+                taken = stored.get(name, Use())
+                if (request := self._requests.get(name)) is not None:
+                    self.book(name, None, 0.0, taken.tokens - request.taken.tokens)
+                    self.over(name, taken.usd - request.taken.usd)
+
+    def _free(self, episode: str, sample: int | None) -> None:
+        request = self._requests.get(episode)
+        if request is not None and sample is not None:
+            for whose in {None, request.key}:
+                self._held[whose].pop((episode, sample), None)
+                if whose is not None and not self._held[whose]:
+                    del self._held[whose]
 
     def _books(self, key: ApiKey | None, began: float) -> list[tuple[Ceiling, Use]]:
         """Every limit of a period that a request of this key is below which began then, with what was taken of it."""
@@ -150,6 +224,50 @@ class Ledger:
             self._used[period, start, owner] = self.store.endpoint.use(start, owner)
         return self._used[period, start, owner]
 
+    def _count(self, episode: str, usd: float, tokens: int = 0) -> None:
+        request = self._requests.get(episode) or _Request(None, self.store.now())
+        request.taken.usd += usd
+        request.taken.tokens += tokens
+        self.spent_usd += usd
+        if request.key in self._by_key:  # else it is read from the store, where it stands already
+            self._by_key[request.key] += usd
+        at = datetime.fromtimestamp(request.began, UTC)  # it is of the periods that it began in
+        for period, owner in product(PERIODS, {None, request.key}):
+            if (used := self._used.get((period, _bounds(at, period)[0], owner))) is not None:
+                used.usd += usd
+                used.tokens += tokens
+
+    def _spent_by(self, key: str) -> float:
+        if key not in self._by_key:
+            self._by_key[key] = self.store.endpoint.charged_usd(key)
+        return self._by_key[key]
+
+
+@dataclass
+class Ledger:
+    """The calls of one process's requests, booked by the one thread that plays; requests are admitted from any. A reply
+    without token counts, and a call that was given up, cost as much as they could have."""
+
+    by_name: dict[str, ModelSpec]
+    books: Books
+    # episode -> by sample, the most that one try can cost
+    _under_way: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def admit(self, key: ApiKey | None) -> Ceiling | None:
+        """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
+        return self.books.admit(key)
+
+    def allows(self, episode: str, key: ApiKey | None, ask: Ask, most: float | None) -> Ask | Ceiling:
+        """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
+        which not one fits."""
+        spec = self.by_name[ask.model]
+        bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
+        budget = self.books.hold(episode, key, ask.sample, bound, most)
+        if isinstance(budget, Ceiling):
+            return budget
+        self._under_way.setdefault(episode, {})[ask.sample] = bound
+        return replace(ask, budget_usd=budget)
+
     def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
         """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
         apart; all others are alone."""
@@ -158,53 +276,26 @@ class Ledger:
         cost = reply.usage.charged_usd
         if cost is not None:
             return cost
-        return 0.0 if reply.error or own is None else bounds[own][0]
+        return 0.0 if reply.error or own is None else bounds[own]
 
     def replied(self, episode: str, index: int | None, reply: Reply) -> None:
         """A call under way has been answered, and what it costs is stored."""
         usd, bounds = self.cost_usd(episode, index, reply), self._under_way.get(episode, {})
         if (own := self._own(bounds, index)) is not None:
             del bounds[own]
-        self._count(episode, usd, reply.usage.tokens_in + reply.usage.tokens_out)
+        self.books.book(episode, own, usd, reply.usage.tokens_in + reply.usage.tokens_out)
 
     def over(self, episode: str, *, failed: bool = False) -> float:
         """The episode is over; what its calls cost that were given up with it. `failed`: one of them ended it, as its
         server could not be asked, which costs nothing; alone, it is known which."""
         left = self._under_way.pop(episode, {}).values()
-        usd = 0.0 if failed and len(left) == 1 else sum(bound for bound, _ in left)
-        self._count(episode, usd)
-        self._by_episode.pop(episode, None)
-        self._keys.pop(episode, None)
-        self._began.pop(episode, None)
+        usd = 0.0 if failed and len(left) == 1 else sum(left)
+        self.books.over(episode, usd)
         return usd
 
     @staticmethod
-    def _own(bounds: Mapping[int, tuple[float, float]], index: int | None) -> int | None:
+    def _own(bounds: Mapping[int, float], index: int | None) -> int | None:
         return index if index in bounds else next(iter(bounds), None)
-
-    def _count(self, episode: str, usd: float, tokens: int = 0) -> None:
-        self.spent_usd += usd
-        self._by_episode[episode] += usd
-        key = _id(self._keys.get(episode))
-        if key in self._by_key:  # else it is read from the store, where it stands already
-            self._by_key[key] += usd
-        with self._lock:
-            began = datetime.fromtimestamp(self._began.get(episode, self.store.now()), UTC)
-            for period, owner in product(PERIODS, {None, key}):
-                if (used := self._used.get((period, _bounds(began, period)[0], owner))) is not None:
-                    used.usd += usd
-                    used.tokens += tokens
-
-    def _spent_by(self, key: str | None) -> float:
-        if key is None:
-            return 0.0
-        if key not in self._by_key:
-            self._by_key[key] = self.store.endpoint.charged_usd(key)
-        return self._by_key[key]
-
-
-def _id(key: ApiKey | None) -> str | None:
-    return key.id if key else None
 
 
 def _bounds(now: datetime, period: str) -> tuple[float, float]:

@@ -25,8 +25,9 @@ from storage.shelves.labels import Place
 from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, conversation_of, input_messages, question_of
-from ui.endpoint.engine import MOST_RUNS, Engine, Order
+from ui.endpoint.engine import Engine, Order
 from ui.endpoint.errors import ApiError, bad_request, quota_used_up, store_unavailable, unsupported_field
+from ui.endpoint.ledger import MOST_RUNS, Books
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.wire import DecisionRequest, FeedbackRequest, Question
@@ -57,7 +58,8 @@ RECORDED_NOT_SERVED = (
 class Service:
     """One endpoint over a store and a pool. Nothing is loaded before the first request needs it, but by `warm_up`.
 
-    `needs_ceiling`: paid models are not asked without one, where nobody started the endpoint on purpose."""
+    `needs_ceiling`: paid models are not asked without one, where nobody started the endpoint on purpose. `books`: of
+    all processes that serve it, where there are several."""
 
     store: Store
     pool_name: str
@@ -66,6 +68,7 @@ class Service:
     max_cost_usd: float | None = None
     needs_ceiling: bool = False
     computing: Computing = Computing()
+    books: Books | None = None
     _policies: dict[tuple[str, bool], Policy] = field(default_factory=dict, init=False)
     _told: list[str] = field(default_factory=list, init=False)
     _noted: set[tuple[str, str]] = field(default_factory=set, init=False)
@@ -103,7 +106,8 @@ class Service:
         if self.endpoint.keep_texts_days or self.endpoint.keep_episodes_days:
             self._upkeep = threading.Thread(target=self._forget, name="endpoint upkeep", daemon=True)
             self._upkeep.start()
-        return Engine(self.store, plan, self.pool, max_cost_usd=ceiling, quotas=self.endpoint.quotas)
+        quotas = self.endpoint.quotas
+        return Engine(self.store, plan, self.pool, max_cost_usd=ceiling, quotas=quotas, books=self.books)
 
     def warm_up(self) -> None:
         """Load what the first request would wait for. ConfigError and others, one sentence, for what cannot be

@@ -19,7 +19,7 @@ from storage.store import Store
 from tests.builders.stores import new_store
 from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
 from ui.cli import main
-from ui.endpoint.ledger import Ceiling, Ledger
+from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
 ONCE = (Tier("trinity", policy="single:a", turns=1),)
@@ -106,11 +106,13 @@ def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path)
     ]
     quotas = {"day": Quota(usd=0.004, requests=40), "month": Quota(tokens=18_000)}
     taken, refused = [], Counter[str]()
-    ledger = Ledger(store, {"a": SPEC}, quotas=quotas)
+    ledger = Ledger({"a": SPEC}, OwnBooks(store, quotas=quotas))
     for number in range(1_200):
         now[0] += 30 * DAY_S / 1_200
         if draw.random() < 0.02:  # served anew: all is read from the store again
-            ledger = Ledger(store, {"a": SPEC}, spent_usd=store.endpoint.charged_usd(), quotas=quotas)
+            ledger = Ledger(
+                {"a": SPEC}, OwnBooks(store, spent_usd=store.endpoint.charged_usd(), quotas=quotas)
+            )
         key, name = draw.choice([None, *keys]), f"e{number:05d}"
         if (ceiling := ledger.admit(key)) is not None:
             refused[f"{ceiling.of} {ceiling.period} {ceiling.what}"] += 1
@@ -143,7 +145,7 @@ def test_a_request_that_midnight_passes_stays_below_the_limit_of_its_day(tmp_pat
     now, bound = [NOON + DAY_S / 2 - 1.0], bound_usd(SPEC, ASK)
     store = new_store(tmp_path / "t.db", lambda: now[0])
     key, _ = store.endpoint.add_key("mine", Limits(day=Quota(usd=1.5 * bound)))
-    ledger = Ledger(store, {"a": SPEC})
+    ledger = Ledger({"a": SPEC}, OwnBooks(store))
     assert ledger.admit(key) is None
     store.endpoint.note("e1", key.id, "chat", "trinity")
     assert isinstance(ledger.allows("e1", key, ASK, None), Ask)
@@ -200,14 +202,14 @@ def check(store: Store, taken: list[Any], keys: list[ApiKey], quotas: dict[str, 
 def test_a_period_begins_anew_at_midnight_utc(tmp_path: Path) -> None:
     now = [NOON]
     store = new_store(tmp_path / "t.db", lambda: now[0])
-    ledger = Ledger(store, {"a": SPEC}, quotas={"day": Quota(requests=1), "month": Quota(requests=2)})
-    assert ledger.admit(None) is None
-    ceiling = ledger.admit(None)
+    books = OwnBooks(store, quotas={"day": Quota(requests=1), "month": Quota(requests=2)})
+    assert books.admit(None) is None
+    ceiling = books.admit(None)
     assert ceiling is not None
     assert (ceiling.period, ceiling.until) == ("day", NOON + DAY_S / 2)
     assert "2026-04-01 00:00 UTC" in ceiling.words
     now[0] = NOON + DAY_S / 2  # a new day, and a new month
-    assert ledger.admit(None) is None
+    assert books.admit(None) is None
     store.close()
 
 
