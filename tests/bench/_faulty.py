@@ -25,7 +25,7 @@ from typing import Any
 import httpx
 
 from core.pocket import MODELS
-from tests.bench._frame import SERVE, Figures, percentile
+from tests.bench._frame import SERVE, Figures, percentile, run_apart
 from tests.browsing import serving
 from tests.builders.own_models import role_in, tag_in
 
@@ -114,7 +114,7 @@ def measured(models: str, clients: int, seconds: float, wait_s: float) -> Figure
         with serving(
             [*SERVE, *options, "--port"], place, place / "t.db", alone, health="/healthz"
         ) as address:
-            return asyncio.run(_all(address, models, clients, seconds, wait_s))
+            return run_apart(_all(address, models, clients, seconds, wait_s))
 
 
 async def _all(address: str, models: str, clients: int, seconds: float, wait_s: float) -> Figures:

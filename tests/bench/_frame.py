@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import inspect
 import json
 import subprocess
@@ -10,11 +11,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType, NoneType
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:  # a machine that is lent for its accelerator may have no data
     from storage.store import Store
 
 Figures = dict[str, Any]
+T = TypeVar("T")
 #: Serves on the port that follows the last option.
 SERVE = (sys.executable, "-m", "ui.cli", "serve")
 NOTHING: Mapping[str, float] = MappingProxyType({})
@@ -55,6 +58,12 @@ def run(
     print(json.dumps(found)) if as_json else print("\n".join(_lines(found, promised)))
     if found.get("not_kept"):
         sys.exit(1)
+
+
+def run_apart(found: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives, run in a thread of its own: a browser's driver has a loop in the main one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, found).result()
 
 
 def _add(parser: argparse.ArgumentParser, name: str, hint: Any, default: Any) -> None:

@@ -35,7 +35,7 @@ from core.pool.costs import MOST_UNREAD
 from storage.rows.engine import fetch_mappings
 from storage.rows.schema import served
 from storage.store import Store
-from tests.bench._frame import Figures, run, say
+from tests.bench._frame import Figures, run, run_apart, say
 from tests.builders.own_models import tag_in
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import (
@@ -250,7 +250,7 @@ def _serve_part(
     service = Service(store, str(place / "pool.toml"), ENDPOINT)
     app = endpoint_app(service, prefix="/v1", needs_key=True)
     with listening(app) as port:
-        asyncio.run(_ask_many(f"http://127.0.0.1:{port}", owners, clock, numbers, at_once, dice))
+        run_apart(_ask_many(f"http://127.0.0.1:{port}", owners, clock, numbers, at_once, dice))
     service.close()
 
 
