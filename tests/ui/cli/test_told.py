@@ -140,7 +140,7 @@ def test_a_fork_tells_its_encoder_and_what_was_charged_at_its_bound(world: Sums)
 def test_what_the_encoders_window_would_cut_is_told_before_anything_is_played_or_served(
     world: Sums, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: None)
+    monkeypatch.setattr(uvicorn.Server, "run", lambda *_, **__: None)
     first = world.trinity("evolve", "--tasks", world.tasks, *SMALL, "--generations", 1, "--json")
     assert "All questions fit the encoder's window" in first.err
     assert "nothing is recorded of these models" in first.err

@@ -201,8 +201,9 @@ def raw(
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
     with closing(HTTPConnection(url.removeprefix("http://"), timeout=20)) as connection:
         connection.request(method, path, body, given)
-        answer = connection.getresponse()
-        text = answer.read().decode()
+        # An answer that breaks off keeps its socket open until it is closed itself.
+        with closing(connection.getresponse()) as answer:
+            text = answer.read().decode()
     found = {name.lower(): value for name, value in answer.getheaders()}
     try:
         return answer.status, found, json.loads(text)
