@@ -358,13 +358,10 @@ class _Table:
         could."""
         settle = self.options.get("settle")
         while settle is not None and (lost := settle()):
-            gone, faults = (
-                {id(event) for event, _ in lost},
-                {episode_of(event): fault for event, fault in lost},
-            )
-            for seat, fault in [
-                (one, faults[one.episode.id]) for one in self.seats if one.episode.id in faults
-            ]:
+            faults = {episode_of(event): fault for event, fault in lost}
+            gone = {id(event) for event, _ in lost}
+            for seat in [one for one in self.seats if one.episode.id in faults]:
+                fault = faults[seat.episode.id]
                 seat.turns = [one for one in seat.turns if id(one) not in gone]
                 seat.plans = [one for one in seat.plans if id(one) not in gone]
                 self.cancel(seat)

@@ -170,7 +170,7 @@ _EPISODE = (
     Field("purpose", "choice", "what its run is for", _of_run(run.c.purpose), _same(get_args(Purpose))),
     Field("tier", "text", "of a request: the model that was asked for", _of_request(served.c.model)),
     Field("key", "text", "of a request: the name of its key; None: without one", _of_request(api_key.c.name)),
-    Field("door", "text", "of a request: chat or responses", _of_request(served.c.door)),
+    Field("door", "text", "of a request: chat, responses or messages", _of_request(served.c.door)),
     Field("fork", "truth", "a fork, or the unchanged baseline of one", IS_FORK),
     Field(
         "measured", "truth", "counts in totals: no fork, live play, evolution, nothing by hand", IS_MEASURED

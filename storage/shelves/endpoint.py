@@ -211,8 +211,8 @@ class Endpoint:
         self, episode_id: str, deciding_s: float, recording_s: float, connection: Connection
     ) -> None:
         """Remember how many seconds of a request deciding and recording took, within a transaction."""
-        times = {"deciding_s": deciding_s, "recording_s": recording_s}
-        connection.execute(update(served).where(served.c.episode_id == episode_id).values(times))
+        times = {"of": episode_id, "deciding": deciding_s, "recording": recording_s}
+        connection.execute(_TIMES, times)
 
     def charged_usd(self, key_id: str | None = None) -> float:
         return self._charged(true() if key_id is None else served.c.key_id == key_id)
@@ -252,6 +252,11 @@ _CHARGE = (
         charged_usd=served.c.charged_usd + bindparam("usd", type_=Float),
         tokens=served.c.tokens + bindparam("more", type_=Integer),
     )
+)
+_TIMES = (
+    update(served)
+    .where(served.c.episode_id == bindparam("of"))
+    .values(deciding_s=bindparam("deciding"), recording_s=bindparam("recording"))
 )
 
 

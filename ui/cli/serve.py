@@ -75,9 +75,9 @@ def serve(
             min=1,
             max=64,
             help="Processes that share the port, for a machine with so many cores to spare. Limits of cost, requests "
-            "and tokens hold for all of them together, most_requests is shared out; a model's concurrency and its "
-            "provider's rate limits are kept by each on its own. Each loads its own coordinator and encoder, and takes "
-            "their memory.",
+            "and tokens hold for all of them together, most_requests is shared out; a model's concurrency, its "
+            "provider's rate limits and the rest of one that failed are kept by each on its own. Each loads its own "
+            "coordinator and encoder, and takes their memory.",
         ),
     ] = 1,
 ) -> None:
@@ -120,13 +120,14 @@ def serve(
             )
         endpoint = read_endpoint(config, settings.data_folder)
         inspector = endpoint.inspector or (f"http://127.0.0.1:{settings.port}" if local else "")
+        stated = (chosen, settings.max_cost_usd, endpoint.max_cost_usd)
+        ceiling = next((one for one in stated if one is not None), None)
         plan = _Plan(
             opened.address,
             settings.pool,
             absolute_pool(settings.pool),
-            replace(endpoint, inspector=inspector),
+            replace(endpoint, inspector=inspector, max_cost_usd=ceiling),
             settings.encoder,
-            settings.max_cost_usd if chosen is None else chosen,
             settings.computing,
             host,
             port,
@@ -151,7 +152,6 @@ class _Plan:
     absolute_pool: str
     endpoint: Endpoint
     encoder: str | None
-    max_cost_usd: float | None
     computing: Computing
     host: str
     port: int
@@ -166,7 +166,6 @@ class _Plan:
             self.absolute_pool,
             self.endpoint,
             self.encoder,
-            self.max_cost_usd,
             computing=self.computing,
             books=books,
         )
@@ -229,8 +228,7 @@ def _serve_by(processes: int, plan: _Plan, store: Store) -> None:
     from ui.endpoint.processes import Processes, bound_sockets
 
     endpoint = plan.endpoint
-    ceiling = endpoint.max_cost_usd if plan.max_cost_usd is None else plan.max_cost_usd
-    books = OwnBooks.of(store, plan.absolute_pool, ceiling, endpoint.quotas)
+    books = OwnBooks.of(store, plan.absolute_pool, endpoint.max_cost_usd, endpoint.quotas)
     each = replace(endpoint, most_requests=-(-endpoint.most_requests // processes))
     listeners = bound_sockets(plan.host, plan.port, processes)
     share = _Share(replace(plan, endpoint=each))
@@ -269,8 +267,7 @@ def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -
         )
     for words in filter(None, chain.from_iterable(service.offer.reports())):
         say(words)
-    ceiling = service.max_cost_usd if service.max_cost_usd is not None else endpoint.max_cost_usd
-    if paid_models(specs) and ceiling is None:
+    if paid_models(specs) and endpoint.max_cost_usd is None:
         say("Its models may cost money and no ceiling is set: set one with --max-cost USD.")
 
 

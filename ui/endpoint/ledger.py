@@ -137,9 +137,8 @@ class OwnBooks:
         """See `Books`."""
         with self._lock:
             request, held = self._requests.get(episode), sum(self._held[None].values())
-            began = (
-                request.began if request else self.store.now()
-            )  # a request is of the period that it began in
+            # A request is of the period that it began in.
+            began = request.began if request else self.store.now()
             of_key = sum(self._held[key.id].values()) if key else 0.0
             known = list[tuple[Ceiling, float]]()
             if most is not None:

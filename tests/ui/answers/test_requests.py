@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from core.analysis.metrics import wilson_interval
 from core.errors import ConfigError
 from core.play.policies import decide_each
 from storage.filters.episode_filter import EpisodeFilter
+from storage.rows.engine import writing
+from storage.rows.schema import served as served_requests
 from tests.builders.stores import new_store
 from tests.core.pool.faulty_server import Answer, Request, fail, ok
 from tests.ui.answers.test_answers import numbers
@@ -318,3 +321,18 @@ def test_requests_whose_texts_are_not_kept_count_and_removed_ones_are_told(tmp_p
         one.store.episodes.delete([kept.id])
         [left] = told(asked(one)).values()
         assert left.sentence == "Of this time there is no request but 3 that were removed since."
+
+
+def test_each_door_is_told_by_its_address(one: Served) -> None:
+    """As one request that came by the Responses API would look, had it come by Anthropic's."""
+    for before, after, address in (
+        ("responses", "messages", "/v1/messages"),
+        ("messages", "responses", "/v1/responses"),
+    ):
+        with writing(one.store.engine) as connection:
+            connection.execute(
+                update(served_requests).where(served_requests.c.door == before).values(door=after)
+            )
+        doors = rows(told(asked(one))["ended"], "doors")
+        assert doors.keys() == {"/v1/chat/completions", address}
+        assert doors[address]["requests"] == 1

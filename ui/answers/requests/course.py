@@ -225,8 +225,11 @@ def _by_door(found: Requests) -> list[_Group]:
     groups: defaultdict[str, list[Request]] = defaultdict(list)
     for one in found.found:
         groups[one.door].append(one)
-    words = {"chat": "/v1/chat/completions", "responses": "/v1/responses"}
-    return _sorted(_Group(words.get(name, name), of, equals("door", name)) for name, of in groups.items())
+    # A door's name is the last part of its address, but for one.
+    words = {"chat": "/v1/chat/completions"}
+    return _sorted(
+        _Group(words.get(name, f"/v1/{name}"), of, equals("door", name)) for name, of in groups.items()
+    )
 
 
 def _sorted(groups: Iterable[_Group]) -> list[_Group]:
