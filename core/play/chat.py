@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from core.episode import Message, Role, TranscriptEntry
 from core.play.marks import without_marks
@@ -51,7 +52,11 @@ _DUTY = {Role.THINKER: _PLAN, Role.VERIFIER: _REVIEW}
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
 _EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR)
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
-_SENTENCES = [NOTE, *(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 30)]
+_SENTENCES = [
+    *dict.fromkeys(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 30)
+]
+#: The person's words stand behind it.
+_LAST = _REPLY[_REPLY.index("The message") :]
 
 
 def chat_messages(
@@ -116,8 +121,13 @@ def _duty(role: Role, conversation: Sequence[Message]) -> str:
     """What a model is asked to do in a role."""
     if role is not Role.WORKER:
         return _DUTY[role]
-    asked = next((one.content for one in reversed(conversation) if one.role == "user"), "")
+    asked = _asked(conversation)
     return f"{_REPLY}\n\n{asked}" if 0 < len(asked) <= LONGEST_REPEATED else _LONG_REPLY
+
+
+def _asked(conversation: Sequence[Message]) -> str:
+    """What the person wrote last."""
+    return next((one.content for one in reversed(conversation) if one.role == "user"), "")
 
 
 def _add_note(messages: list[Message], duty: str) -> None:
@@ -135,14 +145,54 @@ def is_shortened(messages: Sequence[Message]) -> bool:
 
 
 def without_echo(text: str, conversation: Sequence[Message]) -> str:
-    """A reply without sentences of the notes that a model repeats; what the person wrote too is no echo."""
-    if not any(sentence in text for sentence in _SENTENCES):
+    """A reply without sentences of the notes that a model repeats, in whatever brackets, emphasis or quotation marks,
+    nor the person's words that it repeats behind them. What the person wrote too is no echo. Empty where a reply is
+    nothing but an echo."""
+    if not any(one.search(text) for one in _PIECES):
         return text
     said = "\n".join(message.content for message in conversation)
-    # With the person's words that stand behind it.
-    text = text.replace(f"{NOTE} {_duty(Role.WORKER, conversation)}", "") if NOTE not in said else text
-    for sentence in _SENTENCES:
-        if sentence not in said:
-            text = text.replace(sentence, "")
+    pieces = tuple(one.pattern for one in _PIECES if not one.search(said))
+    if not pieces:
+        return text
+    asked = _asked(conversation)
+    text = _echo(pieces, asked if len(asked) <= LONGEST_REPEATED else "").sub(_closed, text)
     lines = [line.strip(" ") if not line.strip() else line for line in text.split("\n")]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _piece(sentence: str) -> str:
+    """The pattern of a sentence of the notes, wherever its lines are broken and without the mark at its end."""
+    return r"[\s>]+".join(map(re.escape, sentence.rstrip(".?:").split())) + "[.?:]?"
+
+
+#: How every note begins: in brackets of any kind, or at the beginning of a line.
+_LABEL = (
+    r"(?:[(\[{][*_ ]*Coordinator['\u2019]s note[.:]?[*_ ]*[)\]}][.:]?"
+    r"|(?<![^\n>#*_ ])(?<![^\n>#*_] )Coordinator['\u2019]s note(?:[.:]|(?=[*_ ]*(?:\n|$))))"
+)
+_PIECES = [re.compile(one, re.IGNORECASE) for one in (_LABEL, *map(_piece, _SENTENCES))]
+#: Marks of emphasis, of which there are as many before as behind what they stand around.
+_EMPHASIS = re.compile("[*_]{1,3}")
+
+
+@lru_cache(maxsize=64)
+def _echo(pieces: tuple[str, ...], asked: str) -> re.Pattern[str]:
+    """What is taken off a reply: these pieces one behind the other, with the marks around them."""
+    one = "|".join(pieces)
+    words = r"[\s>]+".join(map(re.escape, asked.split()))
+    person = rf"(?:(?<={re.escape(_LAST[-9:])})[\s>*_]*{words})?" if words else ""
+    quoted = r"(?:^[ \t]{0,3}(?:>|\#{1,6})[ \t>]{0,3})?"
+    run = rf"(?:{one})(?:[\s>*_]*(?:{one}))*{person}"
+    return re.compile(
+        rf"{quoted}(?P<before>[ \t]{0, 3})[*_]{{0,3}}{run}[*_]{{0,3}}(?P<behind>[ \t]*)",
+        re.IGNORECASE | re.MULTILINE,
+    )
+
+
+def _closed(echo: re.Match[str]) -> str:
+    """What stands in the place of an echo: a mark of emphasis that it opened or closed for the text around it."""
+    marks, before, behind = _EMPHASIS.findall(echo[0]), echo["before"], echo["behind"]
+    if len(marks) % 2 == 0:
+        return " " if before and behind else ""
+    opens = echo[0].strip(" \t>#").startswith(marks[0])
+    return before + marks[0] if opens else marks[-1] + behind

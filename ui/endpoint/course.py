@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,12 +42,16 @@ class Course:
     fitting: Fitting | None = None
     live: LiveText | None = None  # of the turn whose text goes out as it comes
     asked: TurnStarted | None = None  # the turn that is played
-    created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def id(self) -> str:
         """The episode's id."""
         return self.order.episode.id
+
+    @property
+    def created(self) -> int:
+        """When it was asked, Unix seconds."""
+        return int(self.order.sender.at)
 
     @property
     def url(self) -> str:
@@ -305,8 +308,7 @@ class Course:
         if reason == EndReason.COST_CEILING:
             ceiling = self.order.ceiling
             which = ceiling.words if ceiling else "the cost ceiling: allow more, or wait"
-            left_s = ceiling.until - time.time() if ceiling and ceiling.period else 0.0
-            refusal = quota_used_up(f"The next call could exceed {which}{where}.", left_s)
+            refusal = quota_used_up(f"The next call could exceed {which}{where}.", self.order.anew_s)
             refusal.headers = {**refusal.headers, **self.headers}
             return refusal
         if reason == EndReason.CANCELLED:

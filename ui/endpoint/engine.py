@@ -50,11 +50,11 @@ from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from storage.recorder import Recorder, heartbeats
 from storage.rows.summaries import RunStatus
-from storage.shelves.endpoint import ApiKey, Quota
+from storage.shelves.endpoint import Quota
 from storage.store import Store
 from ui.endpoint.conversation import Asked
 from ui.endpoint.formats import Fitting
-from ui.endpoint.ledger import Books, Ceiling, Ledger, OwnBooks
+from ui.endpoint.ledger import Books, Ceiling, Ledger, OwnBooks, Sender
 from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
@@ -76,18 +76,18 @@ class Order:
     asked: Asked
     tell: Callable[[Event | None], None]
     deadline: float
-    key: ApiKey | None = None
+    sender: Sender
     max_cost_usd: float | None = None
     keep_texts: bool = True
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
-    asked_at: float = 0.0  # Unix seconds
     deciding_s: float = 0.0  # so far, of all its decisions
     recording_s: float = 0.0  # so far, of all its events that are stored
     recording_since: float = 0.0  # on the clock of `time.perf_counter`: since then an event is being stored
     fitting: tuple[str, Fitting] | None = None  # an answer whose form was checked, and how it came out
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
+    anew_s: float = 0.0  # in so many seconds that one begins anew; 0: it does not
     fault: TrinityError | None = None  # why it could not be played to its end, where the store failed
 
 
@@ -200,9 +200,9 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
-    def admit(self, key: ApiKey | None) -> Ceiling | None:
+    def admit(self, sender: Sender) -> Ceiling | None:
         """Count one more request; where a limit by day or month is used up, it instead."""
-        return self._ledger.admit(key)
+        return self._ledger.admit(sender)
 
     def new_place(self) -> tuple[str, int]:
         """The run and the place in it of the next request. The first one begins a run."""
@@ -214,7 +214,6 @@ class Engine:
 
     def submit(self, order: Order) -> None:
         """Play it. What comes of it is told to `order.tell`."""
-        order.asked_at = self._store.now()
         self._orders[order.episode.id] = order
         inbox = self._inbox
         if inbox is not None and order.episode.run_id == self.run:
@@ -333,8 +332,9 @@ class Engine:
         name = episode_of(event)
         order = self._orders[name]
         if isinstance(event, EpisodeStarted):
-            key, asked = order.key.id if order.key else None, order.asked
-            self._store.endpoint.note(name, key, asked.door, asked.model, connection, at=order.asked_at)
+            sender, asked = order.sender, order.asked
+            key = sender.key.id if sender.key else None
+            self._store.endpoint.note(name, key, asked.door, asked.model, connection, at=sender.at)
         elif isinstance(event, EpisodeFinished):
             recording_s = order.recording_s + time.perf_counter() - order.recording_since
             self._store.endpoint.note_times(name, order.deciding_s, recording_s, connection)
@@ -358,7 +358,8 @@ class Engine:
         over = isinstance(event, EpisodeFinished)
         if isinstance(event, Replied | Plan):
             self._unstored.discard(name)
-            self._ledger.replied(name, getattr(event, "index", None), event.reply)
+            sender = self._orders[name].sender
+            self._ledger.replied(name, sender, getattr(event, "index", None), event.reply)
         elif isinstance(event, EpisodeFinished):
             # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
@@ -407,7 +408,7 @@ class Engine:
 
     def _terms(self, episode: Episode, ask: Ask) -> Ask | EndReason:
         order = self._orders[episode.id]
-        asked, key = order.asked, order.key
+        asked = order.asked
         if asked.temperature is not None:
             ask = replace(ask, temperature=asked.temperature)
         if ask.role is Role.WORKER:
@@ -421,9 +422,9 @@ class Engine:
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
         images = {one.sha256: one.data for one in asked.images if one.data}
         ask = replace(ask, top_p=asked.top_p, images=images)
-        allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)
+        allowed = self._ledger.allows(episode.id, order.sender, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
-            order.ceiling = allowed
+            order.ceiling, order.anew_s = allowed, allowed.left_s(self._store.now())
             return EndReason.COST_CEILING
         return allowed
 

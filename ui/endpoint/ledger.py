@@ -42,6 +42,10 @@ class Ceiling:
     period: Literal["", "day", "month"] = ""
     until: float = 0.0
 
+    def left_s(self, now: float) -> float:
+        """In how many seconds it begins anew; 0 where it never does."""
+        return self.until - now if self.period else 0.0
+
     @property
     def words(self) -> str:
         """Whose it is and what to do about it, as the end of a sentence."""
@@ -63,19 +67,28 @@ class Ceiling:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent a request (None: without a key), and when (Unix seconds): it is of the day and of the month of that
+    time, whenever its calls are made."""
+
+    key: ApiKey | None
+    at: float
+
+
 class Books(Protocol):
     """What the requests of one endpoint have taken and may still take, whichever of its processes plays them."""
 
-    def admit(self, key: ApiKey | None) -> Ceiling | None:
+    def admit(self, sender: Sender) -> Ceiling | None:
         """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
 
     def hold(
-        self, episode: str, key: ApiKey | None, sample: int, bound: float, most: float | None
+        self, episode: str, sender: Sender, sample: int, bound: float, most: float | None
     ) -> float | Ceiling | None:
         """Keep room below all ceilings for a call of at most `bound` US dollars a try; `most`: its request's ceiling.
         What its tries may cost together, None without a ceiling; the ceiling below which not one fits."""
 
-    def book(self, episode: str, sample: int | None, usd: float, tokens: int) -> None:
+    def book(self, episode: str, sender: Sender, sample: int | None, usd: float, tokens: int) -> None:
         """A call was answered, and what it took is stored: its room is free again."""
 
     def over(self, episode: str, usd: float) -> None:
@@ -120,10 +133,10 @@ class OwnBooks:
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
         return cls(store, ceiling_usd, spent_usd, quotas or {})
 
-    def admit(self, key: ApiKey | None) -> Ceiling | None:
+    def admit(self, sender: Sender) -> Ceiling | None:
         """See `Books`."""
         with self._lock:
-            books = self._books(key, self.store.now())
+            books = self._books(sender)
             for ceiling, used in books:
                 if getattr(used, ceiling.what) >= ceiling.most:
                     return ceiling
@@ -132,13 +145,12 @@ class OwnBooks:
         return None
 
     def hold(
-        self, episode: str, key: ApiKey | None, sample: int, bound: float, most: float | None
+        self, episode: str, sender: Sender, sample: int, bound: float, most: float | None
     ) -> float | Ceiling | None:
         """See `Books`."""
         with self._lock:
             request, held = self._requests.get(episode), sum(self._held[None].values())
-            # A request is of the period that it began in.
-            began = request.began if request else self.store.now()
+            key = sender.key
             of_key = sum(self._held[key.id].values()) if key else 0.0
             known = list[tuple[Ceiling, float]]()
             if most is not None:
@@ -150,7 +162,7 @@ class OwnBooks:
                 known.append((Ceiling("server", self.ceiling_usd), self.spent_usd + held))
             known += [
                 (ceiling, used.usd + (of_key if ceiling.of == "key" else held))
-                for ceiling, used in self._books(key, began)
+                for ceiling, used in self._books(sender)
                 if ceiling.what == "usd"
             ]
             for ceiling, spent in known:
@@ -158,17 +170,16 @@ class OwnBooks:
                     return ceiling
             twice = MOST_UNREAD * bound  # an answer that cannot be read is asked for again
             budget = twice if all(spent + twice <= ceiling.most for ceiling, spent in known) else bound
-            if request is None:
-                self._requests[episode] = _Request(key.id if key else None, began)
+            self._request(episode, sender)
             for whose in {None, key.id if key else None}:
                 self._held[whose][episode, sample] = budget
             return budget if known else None
 
-    def book(self, episode: str, sample: int | None, usd: float, tokens: int) -> None:
+    def book(self, episode: str, sender: Sender, sample: int | None, usd: float, tokens: int) -> None:
         """See `Books`."""
         with self._lock:
             self._free(episode, sample)
-            self._count(episode, usd, tokens)
+            self._count(self._request(episode, sender), usd, tokens)
 
     def over(self, episode: str, usd: float) -> None:
         """See `Books`."""
@@ -176,8 +187,8 @@ class OwnBooks:
             for name, sample in [*self._held[None]]:
                 if name == episode:
                     self._free(episode, sample)
-            self._count(episode, usd)
-            self._requests.pop(episode, None)
+            if (request := self._requests.pop(episode, None)) is not None:
+                self._count(request, usd)
 
     def recover(self, episodes: Collection[str]) -> None:
         """These episodes were another process's, which is gone: what it stored of them is booked, and what it held for
@@ -187,7 +198,7 @@ class OwnBooks:
             for name in episodes:
                 taken = stored.get(name, Use())
                 if (request := self._requests.get(name)) is not None:
-                    self.book(name, None, 0.0, taken.tokens - request.taken.tokens)
+                    self._count(request, 0.0, taken.tokens - request.taken.tokens)
                     self.over(name, taken.usd - request.taken.usd)
 
     def _free(self, episode: str, sample: int | None) -> None:
@@ -198,9 +209,14 @@ class OwnBooks:
                 if whose is not None and not self._held[whose]:
                     del self._held[whose]
 
-    def _books(self, key: ApiKey | None, began: float) -> list[tuple[Ceiling, Use]]:
-        """Every limit of a period that a request of this key is below which began then, with what was taken of it."""
-        at, found = datetime.fromtimestamp(began, UTC), list[tuple[Ceiling, Use]]()
+    def _request(self, episode: str, sender: Sender) -> _Request:
+        """The request of an episode, which is under way from here on."""
+        key = sender.key.id if sender.key else None
+        return self._requests.setdefault(episode, _Request(key, sender.at))
+
+    def _books(self, sender: Sender) -> list[tuple[Ceiling, Use]]:
+        """Every limit of a period that a request of this sender is below, with what was taken of it."""
+        key, at, found = sender.key, datetime.fromtimestamp(sender.at, UTC), list[tuple[Ceiling, Use]]()
         for period in PERIODS:
             start, end = _bounds(at, period)
             quotas: list[tuple[Whose, str | None, Quota]] = [
@@ -223,8 +239,7 @@ class OwnBooks:
             self._used[period, start, owner] = self.store.endpoint.use(start, owner)
         return self._used[period, start, owner]
 
-    def _count(self, episode: str, usd: float, tokens: int = 0) -> None:
-        request = self._requests.get(episode) or _Request(None, self.store.now())
+    def _count(self, request: _Request, usd: float, tokens: int = 0) -> None:
         request.taken.usd += usd
         request.taken.tokens += tokens
         self.spent_usd += usd
@@ -252,16 +267,16 @@ class Ledger:
     # episode -> by sample, the most that one try can cost
     _under_way: dict[str, dict[int, float]] = field(default_factory=dict)
 
-    def admit(self, key: ApiKey | None) -> Ceiling | None:
+    def admit(self, sender: Sender) -> Ceiling | None:
         """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
-        return self.books.admit(key)
+        return self.books.admit(sender)
 
-    def allows(self, episode: str, key: ApiKey | None, ask: Ask, most: float | None) -> Ask | Ceiling:
+    def allows(self, episode: str, sender: Sender, ask: Ask, most: float | None) -> Ask | Ceiling:
         """The call with what its tries may cost below all ceilings, which then counts as under way; the ceiling below
         which not one fits."""
         spec = self.by_name[ask.model]
         bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
-        budget = self.books.hold(episode, key, ask.sample, bound, most)
+        budget = self.books.hold(episode, sender, ask.sample, bound, most)
         if isinstance(budget, Ceiling):
             return budget
         self._under_way.setdefault(episode, {})[ask.sample] = bound
@@ -277,12 +292,12 @@ class Ledger:
             return cost
         return 0.0 if reply.error or own is None else bounds[own]
 
-    def replied(self, episode: str, index: int | None, reply: Reply) -> None:
+    def replied(self, episode: str, sender: Sender, index: int | None, reply: Reply) -> None:
         """A call under way has been answered, and what it costs is stored."""
         usd, bounds = self.cost_usd(episode, index, reply), self._under_way.get(episode, {})
         if (own := self._own(bounds, index)) is not None:
             del bounds[own]
-        self.books.book(episode, own, usd, reply.usage.tokens_in + reply.usage.tokens_out)
+        self.books.book(episode, sender, own, usd, reply.usage.tokens_in + reply.usage.tokens_out)
 
     def over(self, episode: str, *, failed: bool = False) -> float:
         """The episode is over; what its calls cost that were given up with it. `failed`: one of them ended it, as its

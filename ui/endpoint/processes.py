@@ -24,8 +24,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
 from core.errors import ConfigError, StoreError, TrinityError
-from storage.shelves.endpoint import ApiKey
-from ui.endpoint.ledger import Ceiling, OwnBooks
+from ui.endpoint.ledger import Ceiling, OwnBooks, Sender
 from ui.runs.lease import mark_dead, owner
 
 log = logging.getLogger(__name__)
@@ -56,21 +55,21 @@ class SharedBooks:
     line: Connection
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def admit(self, key: ApiKey | None) -> Ceiling | None:
+    def admit(self, sender: Sender) -> Ceiling | None:
         """See `Books`."""
-        answer: Ceiling | None = self._ask("admit", key)
+        answer: Ceiling | None = self._ask("admit", sender)
         return answer
 
     def hold(
-        self, episode: str, key: ApiKey | None, sample: int, bound: float, most: float | None
+        self, episode: str, sender: Sender, sample: int, bound: float, most: float | None
     ) -> float | Ceiling | None:
         """See `Books`."""
-        answer: float | Ceiling | None = self._ask("hold", episode, key, sample, bound, most)
+        answer: float | Ceiling | None = self._ask("hold", episode, sender, sample, bound, most)
         return answer
 
-    def book(self, episode: str, sample: int | None, usd: float, tokens: int) -> None:
+    def book(self, episode: str, sender: Sender, sample: int | None, usd: float, tokens: int) -> None:
         """See `Books`."""
-        self._tell("book", episode, sample, usd, tokens)
+        self._tell("book", episode, sender, sample, usd, tokens)
 
     def over(self, episode: str, usd: float) -> None:
         """See `Books`."""
@@ -245,6 +244,7 @@ class Processes:
                 with suppress(OSError):  # it is just dying
                     one.line.send(answer)
             case "book":
+                one.episodes.add(about[0])
                 self.books.book(*about)
             case "over":
                 self.books.over(*about)

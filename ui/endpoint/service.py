@@ -27,7 +27,7 @@ from storage.upkeep.retention import What, began_before, prune
 from ui.endpoint.conversation import Asked, conversation_of, input_messages, question_of
 from ui.endpoint.engine import Engine, Order
 from ui.endpoint.errors import ApiError, bad_request, quota_used_up, store_unavailable, unsupported_field
-from ui.endpoint.ledger import MOST_RUNS, Books
+from ui.endpoint.ledger import MOST_RUNS, Books, Sender
 from ui.endpoint.schema_checks import CHECKS
 from ui.endpoint.tiers import Endpoint, Offer, Tier, turns_for
 from ui.endpoint.wire import DecisionRequest, FeedbackRequest, Question
@@ -182,15 +182,16 @@ class Service:
                 headers={"retry-after": "1"},
             )
         turns = _turns(asked, limits, self.offer.turns_of(tier), policy)
-        if (ceiling := self.engine.admit(key)) is not None:
-            raise quota_used_up(f"No more requests fit {ceiling.words}.", ceiling.until - self.store.now())
+        sender = Sender(key, self.store.now())
+        if (ceiling := self.engine.admit(sender)) is not None:
+            raise quota_used_up(f"No more requests fit {ceiling.words}.", ceiling.left_s(sender.at))
         return Order(
             episode=self._episode(question, conversation_of(*told), policy, turns, asked, left_out),
             policy=policy,
             asked=replace(asked, left_aside=(*asked.left_aside, *self._unsent(asked, models))),
             tell=tell,
             deadline=time.monotonic() + (seconds or 300.0),
-            key=key,
+            sender=sender,
             max_cost_usd=cost,
             # A wish that texts are not kept is always granted, and none can override the configuration.
             keep_texts=self.endpoint.store_text and False not in (vendor.store_text, asked.keep),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from core.episode import Message, Protocol, Role, Task, TranscriptEntry, Verdict
+from core.episode import Flag, Message, Protocol, Role, Task, TranscriptEntry, Verdict
 from core.play.chat import NOTE, is_shortened, without_echo
 from core.play.reading import read_reply, reply_with_answer, with_verdict
 from core.play.roles import Situation, dialect_and_tag, messages_for, prompt_tokens
@@ -136,3 +136,53 @@ def test_what_a_model_repeats_of_the_notes_is_taken_off_its_reply() -> None:
     assert without_echo("Deux.\n\n\n  Trois.", TALK) == "Deux.\n\n\n  Trois."
     quoted = (*TALK, Message("user", f"What does this mean? {note}"))
     assert without_echo(f"It says: {note}", quoted) == f"It says: {note}"
+
+
+REPEATED = "Use what is right in the notes above, mend what is wrong, and mention none of them."
+ONCE_MORE = "The message to reply to, once more:"
+
+
+@pytest.mark.parametrize(
+    ("reply", "left"),
+    [
+        (f"{REPEATED} {ONCE_MORE}\n\nDeux.", "Deux."),
+        (f"{ONCE_MORE}\n\nDeux.", "Deux."),
+        (f"{ONCE_MORE}\n\nTwo?\n\nDeux.", "Deux."),  # with the person's words behind it
+        (f"{ONCE_MORE} Two? Deux.", "Deux."),
+        (f"Deux.\n\n{ONCE_MORE}\n\nTwo?", "Deux."),
+        ("The message to reply to, once more\nDeux.", "Deux."),
+        (REPEATED.replace(" mend", "\nmend") + "\nDeux.", "Deux."),
+        ("(Coordinator's note) Deux.", "Deux."),
+        ("[Coordinator's note] Deux.", "Deux."),
+        ("(Coordinator\u2019s note.) Deux.", "Deux."),
+        ("**(Coordinator's note.)** Deux.", "Deux."),
+        ("**(Coordinator's note.) Deux.**", "**Deux.**"),
+        ("**Un. (Coordinator's note.)** Deux.", "**Un.** Deux."),
+        ("*(Coordinator's note.)* **Deux.**", "**Deux.**"),
+        ("(**Coordinator's note:**) Deux.", "Deux."),
+        (f"**(Coordinator's note.)** *{REPEATED}* Deux.", "Deux."),
+        ("Coordinator's note: Deux.", "Deux."),
+        ("### Coordinator's Note\n\nDeux.", "Deux."),
+        (f"> (Coordinator's note.) {REPEATED} {ONCE_MORE}\n>\n> Two?\n\nDeux.", "Deux."),
+        ("Deux. It is in the coordinator's note.", "Deux. It is in the coordinator's note."),
+        ("> Un.\n\n# Deux\n\n**Trois.**", "> Un.\n\n# Deux\n\n**Trois.**"),
+        (f"(Coordinator's note.) {REPEATED}", ""),
+        (f"**(Coordinator's note.)** {ONCE_MORE}\n\nTwo?", ""),
+    ],
+)
+def test_the_notes_are_known_in_brackets_and_marks_of_every_kind(reply: str, left: str) -> None:
+    assert without_echo(reply, TALK) == left
+
+
+def test_what_the_person_wrote_in_other_marks_is_no_echo() -> None:
+    quoted = (*TALK, Message("user", f"What is [Coordinator's note]? It began so: {REPEATED}"))
+    for reply in ("The **(Coordinator's note.)** is internal.", f"It means: {REPEATED}"):
+        assert without_echo(reply, quoted) == reply
+    assert without_echo(f"{ONCE_MORE} It is internal.", quoted) == "It is internal."
+
+
+def test_a_reply_that_is_nothing_but_an_echo_gives_no_answer() -> None:
+    read = read_reply(
+        Protocol.PAPER, "chat", WORKER, f"**{NOTE}** {REPEATED}", grader="open", conversation=TALK
+    )
+    assert (read.answer, read.flags) == (None, (Flag.NO_ANSWER,))

@@ -147,6 +147,7 @@ def served(
     local: bool = True,
     needs_key: bool = False,
     max_cost_usd: float | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Iterator[Served]:
     """Serve until the block ends. The tier `trinity` is model a alone: Thinker, Worker, Verifier, and again."""
     with faulty_server(*(answers or (team(),))) as behind:
@@ -155,7 +156,7 @@ def served(
             for name in models
         ]
         (path / "pool.toml").write_text("\n".join(tables))
-        store = new_store(path / "trinity.db")
+        store = new_store(path / "trinity.db", clock)
         tiers = endpoint or Endpoint(
             tier=(Tier(name="trinity", policy="single:a"), Tier(name="both", policy="round-robin"))
         )

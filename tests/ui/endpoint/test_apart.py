@@ -20,10 +20,9 @@ from storage.rows import engine as database
 from storage.rows import mapping
 from storage.rows.engine import writing
 from storage.rows.summaries import RunStatus
-from storage.shelves.endpoint import ApiKey
 from tests.ui.endpoint.server import CALL_USD, CHAT, RESPONSES, Serve, Served, asking, raw, served
 from ui.endpoint import engine
-from ui.endpoint.ledger import Ledger
+from ui.endpoint.ledger import Ledger, Sender
 
 pytestmark = pytest.mark.integration
 #: Puts a fault into the program that a request with the word "bad" meets, and no other.
@@ -71,10 +70,10 @@ def tell_badly(patch: pytest.MonkeyPatch) -> None:
 def agree_badly(patch: pytest.MonkeyPatch) -> None:
     allows = Ledger.allows
 
-    def badly(self: Ledger, episode: str, key: ApiKey | None, ask: Any, *more: Any) -> Any:
+    def badly(self: Ledger, episode: str, sender: Sender, ask: Any, *more: Any) -> Any:
         if any("bad" in message.content for message in ask.messages):
             raise ZeroDivisionError
-        return allows(self, episode, key, ask, *more)
+        return allows(self, episode, sender, ask, *more)
 
     patch.setattr(Ledger, "allows", badly)
 

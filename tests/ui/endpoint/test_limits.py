@@ -19,7 +19,7 @@ from storage.store import Store
 from tests.builders.stores import new_store
 from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
 from ui.cli import main
-from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks
+from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks, Sender
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
 ONCE = (Tier("trinity", policy="single:a", turns=1),)
@@ -114,11 +114,12 @@ def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path)
                 {"a": SPEC}, OwnBooks(store, spent_usd=store.endpoint.charged_usd(), quotas=quotas)
             )
         key, name = draw.choice([None, *keys]), f"e{number:05d}"
-        if (ceiling := ledger.admit(key)) is not None:
+        sender = Sender(key, now[0])
+        if (ceiling := ledger.admit(sender)) is not None:
             refused[f"{ceiling.of} {ceiling.period} {ceiling.what}"] += 1
             continue
         store.endpoint.note(name, key.id if key else None, "chat", "trinity")
-        allowed = ledger.allows(name, key, ASK, None)
+        allowed = ledger.allows(name, sender, ASK, None)
         if isinstance(allowed, Ceiling):
             refused[f"call: {allowed.of} {allowed.period}"] += 1
             taken.append((now[0], key, 0.0, 0))
@@ -128,7 +129,7 @@ def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path)
         usage = Usage(9, written, (9 * 1.0 + written * 2.0) / 1e6)
         reply = Reply("42", usage=usage)
         store.endpoint.charge(name, ledger.cost_usd(name, 0, reply), tokens=9 + written)
-        ledger.replied(name, 0, reply)
+        ledger.replied(name, sender, 0, reply)
         ledger.over(name)
         taken.append((now[0], key, usage.cost_usd or 0.0, 9 + written))
     check(store, taken, keys, quotas)
@@ -146,29 +147,69 @@ def test_a_request_that_midnight_passes_stays_below_the_limit_of_its_day(tmp_pat
     store = new_store(tmp_path / "t.db", lambda: now[0])
     key, _ = store.endpoint.add_key("mine", Limits(day=Quota(usd=1.5 * bound)))
     ledger = Ledger({"a": SPEC}, OwnBooks(store))
-    assert ledger.admit(key) is None
+    sender = Sender(key, now[0])
+    assert ledger.admit(sender) is None
     store.endpoint.note("e1", key.id, "chat", "trinity")
-    assert isinstance(ledger.allows("e1", key, ASK, None), Ask)
+    assert isinstance(ledger.allows("e1", sender, ASK, None), Ask)
     dear = Reply("42", usage=Usage(9, 20, bound))
     store.endpoint.charge("e1", bound, tokens=29)
-    ledger.replied("e1", 0, dear)
+    ledger.replied("e1", sender, 0, dear)
     now[0] += 2.0
-    refused = ledger.allows("e1", key, ASK, None)
+    refused = ledger.allows("e1", sender, ASK, None)
     assert isinstance(refused, Ceiling)
     assert (refused.of, refused.period) == ("key", "day")
     ledger.over("e1")
+    second = Sender(key, now[0])
     for name in ("e2", "e3"):  # the new day is free, and what is taken in it is none of the old one's
-        assert ledger.admit(key) is None
+        assert ledger.admit(second) is None
         store.endpoint.note(name, key.id, "chat", "trinity")
-    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
-    ledger.replied("e2", 0, replace(dear, usage=Usage(9, 20, bound / 4)))
+    assert isinstance(ledger.allows("e2", second, ASK, None), Ask)
+    ledger.replied("e2", second, 0, replace(dear, usage=Usage(9, 20, bound / 4)))
     now[0] += DAY_S
-    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
-    ledger.replied("e2", 0, replace(dear, usage=Usage(9, 20, bound / 4)))
-    assert isinstance(ledger.allows("e4", key, ASK, None), Ask)
-    ledger.replied("e4", 0, dear)
-    assert isinstance(ledger.allows("e2", key, ASK, None), Ask)
+    assert isinstance(ledger.allows("e2", second, ASK, None), Ask)
+    ledger.replied("e2", second, 0, replace(dear, usage=Usage(9, 20, bound / 4)))
+    third = Sender(key, now[0])
+    assert isinstance(ledger.allows("e4", third, ASK, None), Ask)
+    ledger.replied("e4", third, 0, dear)
+    assert isinstance(ledger.allows("e2", second, ASK, None), Ask)
     store.close()
+
+
+@pytest.mark.integration
+def test_a_request_is_of_the_day_in_which_it_was_admitted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Midnight passes after it was let in, and before its row and its first call."""
+    midnight, admit = NOON + DAY_S / 2, OwnBooks.admit
+    now = [midnight - 1.0]
+
+    def admitted(books: OwnBooks, *about: Any) -> Ceiling | None:
+        found = admit(books, *about)
+        now[0] = midnight + 1.0
+        return found
+
+    monkeypatch.setattr(OwnBooks, "admit", admitted)
+    with served(tmp_path, team(), endpoint=Endpoint(tier=ONCE), models="a", clock=lambda: now[0]) as one:
+        mine = one.with_key(day=Quota(tokens=18))
+        first = mine.ask()
+        assert first.created == int(midnight - 1.0)
+        assert one.store.endpoint.use(midnight).requests == 0
+        assert one.store.endpoint.use(0.0).tokens == 18
+        assert mine.ask().choices[0].message.content == "forty-two"  # what the first one took is of yesterday
+        assert one.store.endpoint.use(midnight).requests == 1
+        assert mine.refused().status_code == 429
+
+
+@pytest.mark.integration
+def test_a_call_that_no_longer_fits_says_when_to_come_again_by_the_store_s_clock(tmp_path: Path) -> None:
+    an_hour_before = NOON + DAY_S / 2 - 3600.0
+    once = Endpoint(tier=ONCE)
+    with served(
+        tmp_path, team(), endpoint=once, models="a", entry=PRICES, clock=lambda: an_hour_before
+    ) as one:
+        refusal = one.with_key(day=Quota(usd=CALL_USD / 10)).refused()
+        assert "begins anew at 2026-04-01 00:00 UTC" in refusal.message
+        assert refusal.response.headers["retry-after"] == "3600"
 
 
 def check(store: Store, taken: list[Any], keys: list[ApiKey], quotas: dict[str, Quota]) -> None:
@@ -203,13 +244,13 @@ def test_a_period_begins_anew_at_midnight_utc(tmp_path: Path) -> None:
     now = [NOON]
     store = new_store(tmp_path / "t.db", lambda: now[0])
     books = OwnBooks(store, quotas={"day": Quota(requests=1), "month": Quota(requests=2)})
-    assert books.admit(None) is None
-    ceiling = books.admit(None)
+    assert books.admit(Sender(None, now[0])) is None
+    ceiling = books.admit(Sender(None, now[0]))
     assert ceiling is not None
     assert (ceiling.period, ceiling.until) == ("day", NOON + DAY_S / 2)
     assert "2026-04-01 00:00 UTC" in ceiling.words
     now[0] = NOON + DAY_S / 2  # a new day, and a new month
-    assert books.admit(None) is None
+    assert books.admit(Sender(None, now[0])) is None
     store.close()
 
 

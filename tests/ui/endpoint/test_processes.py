@@ -30,7 +30,7 @@ from tests.core.pool.faulty_server import Answer, FaultyServer, Request, faulty_
 from tests.ui.endpoint.server import CALL_USD, CHAT, PRICES, raw, team
 from tests.ui.pages import command
 from tests.zygote import forked
-from ui.endpoint.ledger import Ledger, OwnBooks
+from ui.endpoint.ledger import Ledger, OwnBooks, Sender
 from ui.runs.lease import is_dead
 
 SPEC = ModelSpec("a", price_in=1.0, price_out=2.0, max_tokens=20)
@@ -215,24 +215,24 @@ def test_what_a_dead_process_stored_is_booked_and_what_it_held_is_free(tmp_path:
     with closing(new_store(tmp_path / "t.db")) as store:
         ask = Ask("a", Role.WORKER, (Message("user", "How many?"),))
         key = store.endpoint.add_key("k", Limits(day=Quota(tokens=45)))[0]
-        bound = bound_usd(SPEC, ask)
+        bound, mine = bound_usd(SPEC, ask), Sender(key, time.time())
         books = OwnBooks(store, ceiling_usd=2 * bound + 2 * CALL_USD)
         ledger = Ledger({"a": SPEC}, books)
-        assert books.admit(key) is None
+        assert books.admit(mine) is None
         store.endpoint.note("e1", key.id, "chat", "trinity")
         for charge_s, told in ((CALL_USD, True), (CALL_USD, False)):
-            assert isinstance(ledger.allows("e1", key, ask, None), Ask)
+            assert isinstance(ledger.allows("e1", mine, ask, None), Ask)
             store.endpoint.charge("e1", charge_s, tokens=25)
             if told:
-                ledger.replied("e1", 0, Reply("42", usage=Usage(11, 14, charge_s)))
+                ledger.replied("e1", mine, 0, Reply("42", usage=Usage(11, 14, charge_s)))
         assert books.spent_usd == pytest.approx(CALL_USD)
         books.recover({"e1", "unknown"})
         assert books.spent_usd == pytest.approx(2 * CALL_USD)
-        refused = books.admit(key)
+        refused = books.admit(mine)
         assert refused is not None
         assert refused.what == "tokens"
         # All that is left can be held again.
-        assert books.hold("e2", None, 0, bound, None) == pytest.approx(2 * bound)
+        assert books.hold("e2", Sender(None, time.time()), 0, bound, None) == pytest.approx(2 * bound)
         books.recover({"e2"})
         books.recover({"e2"})
         assert books.spent_usd == pytest.approx(2 * CALL_USD)
