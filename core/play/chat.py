@@ -180,18 +180,19 @@ def _echo(pieces: tuple[str, ...], asked: str) -> re.Pattern[str]:
     """What is taken off a reply: these pieces one behind the other, with the marks around them."""
     one = "|".join(pieces)
     words = r"[\s>]+".join(map(re.escape, asked.split()))
-    person = rf"(?:(?<={re.escape(_LAST[-9:])})[\s>*_]*{words})?" if words else ""
+    person = rf"(?:(?<={re.escape(_LAST[-9:])})[\s>*_]*(?P<asked>{words}))?" if words else "(?P<asked>)?"
     quoted = r"(?:^[ \t]{0,3}(?:>|\#{1,6})[ \t>]{0,3})?"
     run = rf"(?:{one})(?:[\s>*_]*(?:{one}))*{person}"
     return re.compile(
-        rf"{quoted}(?P<before>[ \t]{0, 3})[*_]{{0,3}}{run}[*_]{{0,3}}(?P<behind>[ \t]*)",
+        rf"{quoted}(?P<before>[ \t]{{0,3}})[*_]{{0,3}}{run}[*_]{{0,3}}(?P<behind>[ \t]*)",
         re.IGNORECASE | re.MULTILINE,
     )
 
 
 def _closed(echo: re.Match[str]) -> str:
     """What stands in the place of an echo: a mark of emphasis that it opened or closed for the text around it."""
-    marks, before, behind = _EMPHASIS.findall(echo[0]), echo["before"], echo["behind"]
+    marks: list[str] = _EMPHASIS.findall(echo[0].replace(echo["asked"] or "", ""))
+    before, behind = str(echo["before"]), str(echo["behind"])
     if len(marks) % 2 == 0:
         return " " if before and behind else ""
     opens = echo[0].strip(" \t>#").startswith(marks[0])

@@ -174,6 +174,11 @@ def test_the_notes_are_known_in_brackets_and_marks_of_every_kind(reply: str, lef
     assert without_echo(reply, TALK) == left
 
 
+def test_marks_in_the_person_s_own_words_are_none_around_an_echo() -> None:
+    talk = (Message("user", "How much is 2*3?"),)
+    assert without_echo(f"{ONCE_MORE} How much is 2*3? It is *six*.", talk) == "It is *six*."
+
+
 def test_what_the_person_wrote_in_other_marks_is_no_echo() -> None:
     quoted = (*TALK, Message("user", f"What is [Coordinator's note]? It began so: {REPEATED}"))
     for reply in ("The **(Coordinator's note.)** is internal.", f"It means: {REPEATED}"):
