@@ -36,11 +36,16 @@ def measured(address: str, models: str, store: Path) -> Figures:
     decided = [
         1000 * one.deciding_s for one in requests if one.tier == "trinity" and one.deciding_s is not None
     ]
-    return found | {"coordinator_deciding_ms": {f"p{at}": percentile(at, decided, 2) for at in (50, 99)}}
+    return found | {"coordinator_deciding_ms": _p50_and_p99(decided)}
+
+
+def _p50_and_p99(values: Sequence[float]) -> dict[str, float | None]:
+    """Percentiles; None where everything failed."""
+    return {f"p{at}": percentile(at, values, 2) if values else None for at in (50, 99)}
 
 
 async def _measure(address: str, models: str) -> Figures:
-    added: dict[str, dict[str, dict[str, float]]] = {}
+    added: dict[str, dict[str, dict[str, float | None]]] = {}
     errors = 0
     question = [{"role": "user", "content": "How many?"}]
     for name, model in (("single", "single"), ("coordinator", "trinity")):
@@ -61,7 +66,7 @@ async def _measure(address: str, models: str) -> Figures:
                         seen.append(1000 * (took - len(answer["trinity"]["turns"]) * base))
             for one in (*direct, *through):
                 one.close()
-            added.setdefault(name, {})[str(at_once)] = {f"p{at}": percentile(at, seen, 2) for at in (50, 99)}
+            added.setdefault(name, {})[str(at_once)] = _p50_and_p99(seen)
     return {"overhead_ms": added, "errors": errors, "model_ms": 1000 * MODEL_S}
 
 
