@@ -1,34 +1,39 @@
-"""Real clients against `trinity serve`: each runs a chat, a stream, a forced tool and a schema, and tells what it got.
+"""Real clients against `trinity serve`: each runs chats, streams, forced tools, schemas and whole agents, and tells what
+it got.
 
-    pip install 'pydantic-ai-slim[openai]' instructor langchain-openai openai-agents
+    pip install 'pydantic-ai-slim[openai,anthropic]' instructor langchain langchain-classic langchain-openai \\
+        openai-agents smolagents anthropic
     trinity bench clients
 
-The models are a local server that keeps to its roles. The clients weigh too much for the suite, which has OpenAI's own.
+All is asked of a tier of one model and of a coordinator's. The models are a local server that keeps to its roles. The
+clients weigh too much for the suite, which has OpenAI's and Anthropic's own. The exit code is 1 where something failed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from openai import AsyncOpenAI, OpenAI
 from pydantic import BaseModel, Field
 
-from tests.bench._frame import SERVE
-from tests.browsing import serving
-from tests.core.pool.faulty_server import Answer, Request, faulty_server, ok
-from tests.ui.endpoint.server import role_of, said_to, team
+from core.pocket import MODELS
+from tests.bench import _agents
+from tests.bench._agents import QUESTION, Way, Ways, add, model
+from tests.bench._frame import SERVE, Figures, run, say
+from tests.browsing import environment, serving
+from tests.core.pool.faulty_server import faulty_server
+from ui.endpoint.tiers import BEST
+from ui.runs.wiring import SAMPLE_RUNS
 
-QUESTION = "How much is 17 + 25?"
 ASKED: Any = [{"role": "user", "content": QUESTION}]
-#: What a client does, by its name.
-Ways = Iterator[tuple[str, Callable[[], object]]]
+TIERS = ("single", "coordinator")
 
 
 class Total(BaseModel):
@@ -37,51 +42,33 @@ class Total(BaseModel):
     total: int = Field(ge=0)
 
 
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-def model(request: Request) -> Answer:
-    """A Worker calls what it is offered, until it has a result; asked for JSON, it answers JSON."""
-    has_result = any(message["role"] == "tool" for message in request.body["messages"])
-    if request.body.get("tools") and not has_result:
-        function = request.body["tools"][0]["function"]
-        numbers = {"total": 42, "a": 17, "b": 25}
-        arguments = json.dumps({name: numbers[name] for name in function["parameters"]["properties"]})
-        call = {"id": "", "type": "function", "function": {"name": function["name"], "arguments": arguments}}
-        return ok("", finish_reason="tool_calls", tool_calls=[call])
-    in_json = "must be one JSON object" in said_to(request) and role_of(request) == "Worker"
-    return team(json.dumps({"total": 42}) if in_json else "42")(request)
-
-
-def by_pydantic_ai(url: str) -> Ways:
+def by_pydantic_ai(url: str, tier: str) -> Ways:
     from pydantic_ai import Agent, NativeOutput
     from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
     def agent(kind: Any = OpenAIChatModel, **more: Any) -> Any:
-        return Agent(kind("trinity", provider=OpenAIProvider(base_url=url, api_key="none")), **more)
+        return Agent(kind(tier, provider=OpenAIProvider(base_url=url, api_key="none")), **more)
 
     async def stream() -> str:
         async with agent().run_stream(QUESTION) as result:
             return "".join([piece async for piece in result.stream_text(delta=True)])
 
-    yield "chat", lambda: agent().run_sync(QUESTION).output
-    yield "stream", lambda: asyncio.run(stream())
-    yield "a tool of one's own", lambda: agent(tools=[add]).run_sync(QUESTION).output
-    yield "output type, by a forced tool", lambda: agent(output_type=Total).run_sync(QUESTION).output
-    yield "output type, by a schema", lambda: agent(output_type=NativeOutput(Total)).run_sync(QUESTION).output
-    yield "responses", lambda: agent(OpenAIResponsesModel, output_type=Total).run_sync(QUESTION).output
+    yield Way("chat", lambda: agent().run_sync(QUESTION).output)
+    yield Way("stream", lambda: asyncio.run(stream()))
+    yield Way("a tool of one's own", lambda: agent(tools=[add]).run_sync(QUESTION).output)
+    yield Way("output type, by a forced tool", lambda: agent(output_type=Total).run_sync(QUESTION).output)
+    yield Way("output type, by a schema", lambda: agent(output_type=NativeOutput(Total)).run_sync(QUESTION).output)
+    yield Way("responses", lambda: agent(OpenAIResponsesModel, output_type=Total).run_sync(QUESTION).output)
 
 
-def by_instructor(url: str) -> Ways:
+def by_instructor(url: str, tier: str) -> Ways:
     import instructor
 
     def client(mode: Any = instructor.Mode.TOOLS) -> Any:
         return instructor.from_openai(OpenAI(base_url=url, api_key="none", max_retries=0), mode=mode)
 
-    asked = {"model": "trinity", "messages": ASKED, "max_retries": 0}
+    asked = {"model": tier, "messages": ASKED, "max_retries": 0}
 
     def of(mode: Any, kind: Any) -> Any:
         return client(mode).chat.completions.create(**asked, response_model=kind)
@@ -89,17 +76,17 @@ def by_instructor(url: str) -> Ways:
     def stream() -> object:
         return [*client().chat.completions.create_partial(**asked, response_model=Total)][-1]
 
-    yield "chat", lambda: of(instructor.Mode.TOOLS, None).choices[0].message.content
-    yield "stream", stream
-    yield "forced tool", lambda: of(instructor.Mode.TOOLS, Total)
-    yield "schema", lambda: of(instructor.Mode.JSON_SCHEMA, Total)
+    yield Way("chat", lambda: of(instructor.Mode.TOOLS, None).choices[0].message.content)
+    yield Way("stream", stream)
+    yield Way("forced tool", lambda: of(instructor.Mode.TOOLS, Total))
+    yield Way("schema", lambda: of(instructor.Mode.JSON_SCHEMA, Total))
 
 
-def by_langchain(url: str) -> Ways:
+def by_langchain(url: str, tier: str) -> Ways:
     from langchain_core.messages import HumanMessage, ToolMessage
     from langchain_openai import ChatOpenAI
 
-    chat: Any = ChatOpenAI(model="trinity", base_url=url, api_key="none", max_retries=0)
+    chat: Any = ChatOpenAI(model=tier, base_url=url, api_key="none", max_retries=0)
 
     def tool() -> object:
         called = chat.bind_tools([add], tool_choice="any").invoke(QUESTION)
@@ -110,15 +97,15 @@ def by_langchain(url: str) -> Ways:
     def schema(method: str) -> Callable[[], object]:
         return lambda: chat.with_structured_output(Total, method=method).invoke(QUESTION)
 
-    yield "chat", lambda: chat.invoke(QUESTION).content
-    yield "stream", lambda: "".join(str(piece.content) for piece in chat.stream(QUESTION))
-    yield "forced tool, and its result", tool
-    yield "schema, by a forced tool", schema("function_calling")
-    yield "schema", schema("json_schema")
-    yield "stop at '2'", lambda: chat.invoke(QUESTION, stop=["2"]).content
+    yield Way("chat", lambda: chat.invoke(QUESTION).content)
+    yield Way("stream", lambda: "".join(str(piece.content) for piece in chat.stream(QUESTION)))
+    yield Way("forced tool, and its result", tool)
+    yield Way("schema, by a forced tool", schema("function_calling"))
+    yield Way("schema", schema("json_schema"))
+    yield Way("stop at '2'", lambda: chat.invoke(QUESTION, stop=["2"]).content, "4")
 
 
-def by_openai_agents(url: str) -> Ways:
+def by_openai_agents(url: str, tier: str) -> Ways:
     import agents
 
     agents.set_tracing_disabled(True)
@@ -131,7 +118,7 @@ def by_openai_agents(url: str) -> Ways:
 
     def agent(kind: Any, **more: Any) -> Any:
         client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-        return agents.Agent(name="adder", model=kind(model="trinity", openai_client=client), **more)
+        return agents.Agent(name="adder", model=kind(model=tier, openai_client=client), **more)
 
     def run(kind: Any, **more: Any) -> Callable[[], object]:
         return lambda: asyncio.run(agents.Runner.run(agent(kind, **more), QUESTION)).final_output
@@ -148,38 +135,73 @@ def by_openai_agents(url: str) -> Ways:
 
     kinds = {"": agents.OpenAIChatCompletionsModel, "responses, ": agents.OpenAIResponsesModel}
     for name, kind in kinds.items():
-        yield f"{name}chat", run(kind, instructions="Be brief.")
-        yield f"{name}stream", stream(kind)
-        yield f"{name}forced tool, and its result", run(kind, **forced)
-        yield f"{name}schema", run(kind, output_type=Total)
+        yield Way(f"{name}chat", run(kind, instructions="Be brief."))
+        yield Way(f"{name}stream", stream(kind))
+        yield Way(f"{name}forced tool, and its result", run(kind, **forced))
+        yield Way(f"{name}schema", run(kind, output_type=Total))
 
 
-CLIENTS = {
-    "pydantic-ai-slim": by_pydantic_ai,
-    "instructor": by_instructor,
-    "langchain-openai": by_langchain,
-    "openai-agents": by_openai_agents,
+#: By package, what its client does.
+CLIENTS: dict[str, tuple[Callable[[str, str], Ways], ...]] = {
+    "pydantic-ai-slim": (by_pydantic_ai, _agents.by_pydantic_ai_agents),
+    "instructor": (by_instructor,),
+    "langchain-openai": (by_langchain, _agents.by_langchain_agents),
+    "openai-agents": (by_openai_agents, _agents.by_openai_agents),
+    "smolagents": (_agents.by_smolagents,),
+    "anthropic": (_agents.by_anthropic,),
 }
 
 
-def main() -> int:
-    """How many of the ways failed."""
-    failed = 0
+def measure(only: Annotated[str, "one of the clients, by its package; left out: all"] = "") -> Figures:
+    """What each client got in each of its ways, by tier."""
+    found: Figures = {}
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder, faulty_server(model) as behind:
         place = Path(folder)
-        (place / "pool.toml").write_text(f'[[model]]\nname = "a"\nbase_url = "{behind.url}"\n')
-        (place / "tiers.toml").write_text('[[tier]]\nname = "trinity"\npolicy = "single:a"\nturns = 3\n')
-        options = ("--pool", place / "pool.toml", "--config", place / "tiers.toml", "--port")
-        with serving([*SERVE, *options], place, place / "t.db", health="/healthz") as address:
-            for package, ways in CLIENTS.items():
-                for name, run in ways(f"{address}/v1"):
-                    try:
-                        said = f"ok: {run()!r}"
-                    except Exception as error:
-                        failed, said = failed + 1, f"FAILED: {type(error).__name__}: {str(error)[:300]}"
-                    print(f"{package} {version(package)}, {name}: {said}", flush=True)
-    return failed
+        tables = [f'[[model]]\nname = "{name}"\nbase_url = "{behind.url}"\n' for name in MODELS]
+        (place / "pool.toml").write_text("\n".join(tables))
+        (place / "tiers.toml").write_text(
+            f'[[tier]]\nname = "single"\npolicy = "single:{next(iter(MODELS))}"\nturns = 1\n'
+            f'[[tier]]\nname = "coordinator"\npolicy = "{BEST}"\nturns = 5\n'
+        )
+        store = place / "t.db"
+        command = [sys.executable, "-m", "ui.cli", "import", str(SAMPLE_RUNS)]
+        subprocess.run(command, env=environment(place) | {"TRINITY_STORE": str(store)}, check=True)
+        options = ("--pool", place / "pool.toml", "--encoder", "pocket", "--config", place / "tiers.toml")
+        with serving([*SERVE, *options, "--port"], place, store, health="/healthz") as address:
+            for package, kinds in CLIENTS.items():
+                if only in ("", package):
+                    name, outcomes = _outcomes(package, kinds, f"{address}/v1", failed)
+                    found[name] = outcomes
+    return found | {"failed": len(failed), **({"not_kept": failed} if failed else {})}
+
+
+def _outcomes(
+    package: str, kinds: tuple[Callable[[str, str], Ways], ...], url: str, failed: list[str]
+) -> tuple[str, Figures]:
+    """A client with its version, and what came of each of its ways by tier; the names of those that failed are added to
+    `failed`."""
+    try:
+        name = f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return package, {"left out": "it is not installed"}
+    found: Figures = {tier: {} for tier in TIERS}
+    for tier in TIERS:
+        say(f"{name}, {tier}")
+        for way in (one for ways in kinds for one in ways(url, tier)):
+            found[tier][way.name] = outcome = _outcome(way)
+            if not outcome.startswith("ok"):
+                failed.append(f"{name}, {tier}, {way.name}")
+    return name, found
+
+
+def _outcome(way: Way) -> str:
+    try:
+        got = way.run()
+    except Exception as error:
+        return f"FAILED: {type(error).__name__}: {str(error)[:300]}"
+    return f"{'ok' if way.wanted in str(got) else f'FAILED: no {way.wanted}'}: {str(got)[:100]!r}"
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(measure)
