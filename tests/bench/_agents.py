@@ -1,7 +1,7 @@
 """Agents and models of `trinity bench clients`: each agent is given a task of two steps, and tools that take them.
 
-A model that does not know the texts at which its client wants it to stop goes on and makes up what its tool gave. Whoever
-reads that gets the wrong sum; where the endpoint ends the answer as it was asked to, the right one.
+A model that does not know the texts at which its client wants it to stop goes on and makes up what its tool gave. An
+agent that reads this gets the wrong sum; where the endpoint ends the answer as it was asked to, the right one.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial, wraps
 from typing import Any
 
 from tests.core.pool.faulty_server import Answer, Request, ok
@@ -51,6 +52,17 @@ def double(n: int) -> int:
         n: The number.
     """
     return 2 * int(n)
+
+
+def _in_words(function: Callable[..., int]) -> Callable[..., str]:
+    """The same function, which gives a text, as some clients want it."""
+
+    @wraps(function)
+    def told(**arguments: Any) -> str:
+        return str(function(**arguments))
+
+    told.__annotations__ = {**function.__annotations__, "return": str}
+    return told
 
 
 def model(request: Request) -> Answer:
@@ -104,11 +116,13 @@ def _words(request: Request) -> str:
     if task and "Action Input:" in said:
         action = ("Action: add\nAction Input: 17, 25", "Action: double\nAction Input: 42")
         if step < 2:
-            return f"I take the next step.\n{action[step]}\nObservation: {MADE_UP}\nThought: Done.\nFinal Answer: {MADE_UP}"
+            more = f"Observation: {MADE_UP}\nThought: Done.\nFinal Answer: {MADE_UP}"
+            return f"I take the next step.\n{action[step]}\n{more}"
         return "I know the answer.\nFinal Answer: 84"
     if task and "<code>" in said:
         code = ("print(add(17, 25))", "print(double(42))", "final_answer(84)")[step]
-        return f"Thought: I take the next step.\n<code>\n{code}\n</code>\nObservation:\n{MADE_UP}\n<code>\nfinal_answer({MADE_UP})\n</code>"
+        more = f"Observation:\n{MADE_UP}\n<code>\nfinal_answer({MADE_UP})\n</code>"
+        return f"Thought: I take the next step.\n<code>\n{code}\n</code>\n{more}"
     return "84" if task else "42"
 
 
@@ -120,7 +134,11 @@ def by_smolagents(url: str, tier: str) -> Ways:
         def answer() -> object:
             served = OpenAIModel(tier, api_base=url, api_key="none", client_kwargs={"max_retries": 0})
             agent = kind(
-                tools=[tool(add), tool(double)], model=served, max_steps=4, verbosity_level=0, stream_outputs=stream
+                tools=[tool(add), tool(double)],
+                model=served,
+                max_steps=4,
+                verbosity_level=0,
+                stream_outputs=stream,
             )
             found = agent.run(TASK)
             failed = [step.error for step in agent.memory.steps if getattr(step, "error", None)]
@@ -134,12 +152,27 @@ def by_smolagents(url: str, tier: str) -> Ways:
             yield Way(f"agent: {name}{', streamed' * stream}", run(kind, stream), "84")
 
 
+def _graph(chat: Any, stream: bool) -> object:
+    """What LangChain's agent answers that calls tools."""
+    from langchain.agents import create_agent
+    from langchain_core.tools import tool
+
+    agent: Any = create_agent(chat, [tool(add), tool(double)])
+    asked = {"messages": [("user", TASK)]}
+    if not stream:
+        return agent.invoke(asked)["messages"][-1].text
+    pieces = [one for one, _ in agent.stream(asked, stream_mode="messages")]
+    texts: dict[str, str] = {}
+    for piece in pieces:
+        texts[piece.id] = texts.get(piece.id, "") + str(piece.text)
+    return texts[pieces[-1].id]
+
+
 def by_langchain_agents(url: str, tier: str) -> Ways:
     """The ReAct agent, which ends each of the model's texts before its observation, and the agent that calls tools."""
-    from langchain.agents import create_agent
     from langchain_classic.agents import AgentExecutor, create_react_agent
     from langchain_core.prompts import PromptTemplate
-    from langchain_core.tools import Tool, tool
+    from langchain_core.tools import Tool
     from langchain_openai import ChatOpenAI
 
     chat: Any = ChatOpenAI(model=tier, base_url=url, api_key="none", max_retries=0)
@@ -156,23 +189,13 @@ def by_langchain_agents(url: str, tier: str) -> Ways:
             Tool("double", lambda text: str(double(text)), "Double a number"),
         ]
         agent = create_react_agent(chat, named, prompt)
-        agent.stream_runnable = stream  # type: ignore[attr-defined]
         executor = AgentExecutor(agent=agent, tools=named, max_iterations=4, stream_runnable=stream)
         return executor.invoke({"input": TASK})["output"]
 
-    def graph(stream: bool, **forced: Any) -> object:
-        agent: Any = create_agent(chat, [tool(add), tool(double)])
-        asked = {"messages": [("user", TASK)]}
-        if not stream:
-            return agent.invoke(asked)["messages"][-1].content
-        pieces = [one for one, _ in agent.stream(asked, stream_mode="messages")]
-        last = pieces[-1].id
-        return "".join(str(one.content) for one in pieces if one.id == last) or pieces[-2].content
-
     for stream in (False, True):
         told = ", streamed" * stream
-        yield Way(f"agent: ReAct, ended by stop{told}", lambda stream=stream: react(stream), "84")
-        yield Way(f"agent: tools{told}", lambda stream=stream: graph(stream), "84")
+        yield Way(f"agent: ReAct, ended by stop{told}", partial(react, stream), "84")
+        yield Way(f"agent: tools{told}", partial(_graph, chat, stream), "84")
 
 
 def by_openai_agents(url: str, tier: str) -> Ways:
@@ -187,7 +210,7 @@ def by_openai_agents(url: str, tier: str) -> Ways:
         """Give the answer."""
         return answer
 
-    async def answer(kind: Any, stream: bool, choice: str) -> object:
+    async def played(kind: Any, stream: bool, choice: str) -> object:
         each = choice == "required"
         more: Any = {"tool_use_behavior": {"stop_at_tool_names": ["final_answer"]}} if each else {}
         async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -206,6 +229,9 @@ def by_openai_agents(url: str, tier: str) -> Ways:
             assert told
             return result.final_output
 
+    def answer(kind: Any, stream: bool, choice: str) -> object:
+        return asyncio.run(played(kind, stream, choice))
+
     kinds = {"": agents.OpenAIChatCompletionsModel, "responses, ": agents.OpenAIResponsesModel}
     for door, kind in kinds.items():
         for choice in ("required", "add"):
@@ -213,34 +239,38 @@ def by_openai_agents(url: str, tier: str) -> Ways:
                 name = "a call each time" if choice == "required" else "first the named tool"
                 yield Way(
                     f"agent: {door}{name}{', streamed' * stream}",
-                    lambda kind=kind, stream=stream, choice=choice: asyncio.run(answer(kind, stream, choice)),
+                    partial(answer, kind, stream, choice),
                     "84",
                 )
 
 
 def by_pydantic_ai_agents(url: str, tier: str) -> Ways:
-    """Its agent with tools and `stop_sequences`, by OpenAI's API and by Anthropic's."""
+    """Its agent, with texts at which the model shall stop."""
     from pydantic_ai import Agent
-    from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.anthropic import AnthropicProvider
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    def served(kind: str) -> Any:
-        if kind == "anthropic":
-            base = url.removesuffix("/v1")
-            return AnthropicModel(tier, provider=AnthropicProvider(base_url=base, api_key="none"))
-        return OpenAIChatModel(tier, provider=OpenAIProvider(base_url=url, api_key="none"))
+    served = OpenAIChatModel(tier, provider=OpenAIProvider(base_url=url, api_key="none"))
+    settings: Any = {"stop_sequences": ["\nObservation:"]}
+    agent: Any = Agent(served, tools=[add, double], model_settings=settings)
 
-    async def stream(agent: Any) -> str:
+    async def stream() -> str:
         async with agent.run_stream(TASK) as result:
             return "".join([piece async for piece in result.stream_text(delta=True)])
 
-    for kind in ("openai", "anthropic"):
-        settings: Any = {"stop_sequences": ["\nObservation:"]}
-        agent = Agent(served(kind), tools=[add, double], model_settings=settings)
-        yield Way(f"agent: {kind}, tools and stop", lambda agent=agent: agent.run_sync(TASK).output, "84")
-        yield Way(f"agent: {kind}, streamed", lambda agent=agent: asyncio.run(stream(agent)), "84")
+    yield Way("agent: tools and stop", lambda: agent.run_sync(TASK).output, "84")
+    yield Way("agent: tools and stop, streamed", lambda: asyncio.run(stream()), "84")
+
+
+def by_langchain_anthropic(url: str, tier: str) -> Ways:
+    """LangChain's agent by Anthropic's API."""
+    from langchain_anthropic import ChatAnthropic
+
+    chat = ChatAnthropic(
+        model=tier, base_url=url.removesuffix("/v1"), api_key="none", max_retries=0, stop=["\nObservation:"]
+    )
+    for stream in (False, True):
+        yield Way(f"agent: tools and stop{', streamed' * stream}", partial(_graph, chat, stream), "84")
 
 
 def by_anthropic(url: str, tier: str) -> Ways:
@@ -269,13 +299,17 @@ def by_anthropic(url: str, tier: str) -> Ways:
                 calls = [one for one in answer.content if one.type == "tool_use"]
                 assert (answer.stop_reason == "tool_use") == bool(calls), answer
                 if not calls:
-                    return answer.content[0].text  # type: ignore[union-attr]
+                    return _text(answer)
                 said += [
                     {"role": "assistant", "content": answer.content},
                     {
                         "role": "user",
                         "content": [
-                            {"type": "tool_result", "tool_use_id": one.id, "content": str(does[one.name](**one.input))}  # type: ignore[arg-type]
+                            {
+                                "type": "tool_result",
+                                "tool_use_id": one.id,
+                                "content": str(does[one.name](**one.input)),
+                            }
                             for one in calls
                         ],
                     },
@@ -286,15 +320,15 @@ def by_anthropic(url: str, tier: str) -> Ways:
         from anthropic import beta_tool
 
         with Anthropic(base_url=url.removesuffix("/v1"), api_key="none", max_retries=0) as client:
-            own: Any = [beta_tool(add), beta_tool(double)]
-            asked: Any = {"model": tier, "max_tokens": 500, "tools": own}
+            own: Any = [beta_tool(_in_words(one)) for one in (add, double)]
+            asked: Any = {"model": tier, "max_tokens": 500, "tools": own, "max_iterations": 4}
             asked["messages"] = [{"role": "user", "content": TASK}]
             if not stream:
-                return client.beta.messages.tool_runner(**asked).until_done().content[0].text  # type: ignore[union-attr]
+                return _text(client.beta.messages.tool_runner(**asked).until_done())
             last: Any = None
             for told in client.beta.messages.tool_runner(**asked, stream=True):
                 last = told.get_final_message()
-            return last.content[0].text
+            return _text(last)
 
     def stop(stream: bool) -> object:
         words = f"{TASK} Use the format Action:, Action Input:, Observation:."
@@ -305,17 +339,22 @@ def by_anthropic(url: str, tier: str) -> Ways:
                 with client.messages.stream(**asked) as told:
                     pieces = "".join(told.text_stream)
                     answer = told.get_final_message()
-                assert pieces == answer.content[0].text  # type: ignore[union-attr]
+                assert pieces == _text(answer)
             else:
                 answer = client.messages.create(**asked)
         assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", "\nObservation:"), answer
-        assert MADE_UP not in answer.content[0].text  # type: ignore[union-attr]
-        return answer.content[0].text  # type: ignore[union-attr]
+        assert MADE_UP not in _text(answer)
+        return _text(answer)
 
     choices: Any = {"any": {"type": "any"}, "tool": {"type": "tool", "name": "add"}}
     for stream in (False, True):
         told = ", streamed" * stream
         for name, choice in choices.items():
-            yield Way(f"loop: tool_choice {name}{told}", lambda s=stream, c=choice: loop(s, c), "84")
-        yield Way(f"its tool runner{told}", lambda stream=stream: runner(stream), "84")
-        yield Way(f"stop_sequences{told}", lambda stream=stream: stop(stream), "Action Input: 17, 25")
+            yield Way(f"loop: tool_choice {name}{told}", partial(loop, stream, choice), "84")
+        yield Way(f"its tool runner{told}", partial(runner, stream), "84")
+        yield Way(f"stop_sequences{told}", partial(stop, stream), "Action Input: 17, 25")
+
+
+def _text(message: Any) -> str:
+    """What an answer of Anthropic's API says."""
+    return str(message.content[0].text)

@@ -1,8 +1,8 @@
-"""Real clients against `trinity serve`: each runs chats, streams, forced tools, schemas and whole agents, and tells what
-it got.
+"""Real clients against `trinity serve`: each runs chats, streams, forced tools, schemas and agents, and tells what it
+got.
 
-    pip install 'pydantic-ai-slim[openai,anthropic]' instructor langchain langchain-classic langchain-openai \\
-        openai-agents smolagents anthropic
+    pip install 'pydantic-ai-slim[openai]' instructor openai-agents smolagents anthropic \\
+        langchain langchain-classic langchain-openai langchain-anthropic
     trinity bench clients
 
 All is asked of a tier of one model and of a coordinator's. The models are a local server that keeps to its roles. The
@@ -12,10 +12,12 @@ clients weigh too much for the suite, which has OpenAI's and Anthropic's own. Th
 from __future__ import annotations
 
 import asyncio
+import io
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, redirect_stdout
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,7 +60,9 @@ def by_pydantic_ai(url: str, tier: str) -> Ways:
     yield Way("stream", lambda: asyncio.run(stream()))
     yield Way("a tool of one's own", lambda: agent(tools=[add]).run_sync(QUESTION).output)
     yield Way("output type, by a forced tool", lambda: agent(output_type=Total).run_sync(QUESTION).output)
-    yield Way("output type, by a schema", lambda: agent(output_type=NativeOutput(Total)).run_sync(QUESTION).output)
+    yield Way(
+        "output type, by a schema", lambda: agent(output_type=NativeOutput(Total)).run_sync(QUESTION).output
+    )
     yield Way("responses", lambda: agent(OpenAIResponsesModel, output_type=Total).run_sync(QUESTION).output)
 
 
@@ -116,19 +120,23 @@ def by_openai_agents(url: str, tier: str) -> Ways:
         ),
     }
 
-    def agent(kind: Any, **more: Any) -> Any:
-        client = AsyncOpenAI(base_url=url, api_key="none", max_retries=0)
-        return agents.Agent(name="adder", model=kind(model=tier, openai_client=client), **more)
+    @asynccontextmanager
+    async def adder(kind: Any, **more: Any) -> AsyncIterator[Any]:
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+            yield agents.Agent(name="adder", model=kind(model=tier, openai_client=client), **more)
 
     def run(kind: Any, **more: Any) -> Callable[[], object]:
-        return lambda: asyncio.run(agents.Runner.run(agent(kind, **more), QUESTION)).final_output
+        async def answer() -> object:
+            async with adder(kind, **more) as agent:
+                return (await agents.Runner.run(agent, QUESTION)).final_output
+
+        return lambda: asyncio.run(answer())
 
     def stream(kind: Any) -> Callable[[], object]:
         async def pieces() -> str:
-            result = agents.Runner.run_streamed(agent(kind), QUESTION)
-            told = [
-                event.data async for event in result.stream_events() if event.type == "raw_response_event"
-            ]
+            async with adder(kind) as agent:
+                events = agents.Runner.run_streamed(agent, QUESTION).stream_events()
+                told = [event.data async for event in events if event.type == "raw_response_event"]
             return "".join(one.delta for one in told if one.type == "response.output_text.delta")
 
         return lambda: asyncio.run(pieces())
@@ -148,11 +156,17 @@ CLIENTS: dict[str, tuple[Callable[[str, str], Ways], ...]] = {
     "langchain-openai": (by_langchain, _agents.by_langchain_agents),
     "openai-agents": (by_openai_agents, _agents.by_openai_agents),
     "smolagents": (_agents.by_smolagents,),
+    "langchain-anthropic": (_agents.by_langchain_anthropic,),
     "anthropic": (_agents.by_anthropic,),
 }
 
 
-def measure(only: Annotated[str, "one of the clients, by its package; left out: all"] = "") -> Figures:
+def measure(
+    only: Annotated[str, "one of the clients, by its package; left out: all"] = "",
+    policy: Annotated[
+        str, "who decides in the coordinator's tier; left out: the newest sample checkpoint"
+    ] = "",
+) -> Figures:
     """What each client got in each of its ways, by tier."""
     found: Figures = {}
     failed: list[str] = []
@@ -162,11 +176,13 @@ def measure(only: Annotated[str, "one of the clients, by its package; left out: 
         (place / "pool.toml").write_text("\n".join(tables))
         (place / "tiers.toml").write_text(
             f'[[tier]]\nname = "single"\npolicy = "single:{next(iter(MODELS))}"\nturns = 1\n'
-            f'[[tier]]\nname = "coordinator"\npolicy = "{BEST}"\nturns = 5\n'
+            f'[[tier]]\nname = "coordinator"\npolicy = "{policy or BEST}"\nturns = 5\n'
         )
         store = place / "t.db"
-        command = [sys.executable, "-m", "ui.cli", "import", str(SAMPLE_RUNS)]
-        subprocess.run(command, env=environment(place) | {"TRINITY_STORE": str(store)}, check=True)
+        if not policy:
+            command = [sys.executable, "-m", "ui.cli", "import", str(SAMPLE_RUNS)]
+            here = environment(place) | {"TRINITY_STORE": str(store)}
+            subprocess.run(command, env=here, check=True, capture_output=True)
         options = ("--pool", place / "pool.toml", "--encoder", "pocket", "--config", place / "tiers.toml")
         with serving([*SERVE, *options, "--port"], place, store, health="/healthz") as address:
             for package, kinds in CLIENTS.items():
@@ -197,7 +213,8 @@ def _outcomes(
 
 def _outcome(way: Way) -> str:
     try:
-        got = way.run()
+        with redirect_stdout(io.StringIO()):  # some show what they do
+            got = way.run()
     except Exception as error:
         return f"FAILED: {type(error).__name__}: {str(error)[:300]}"
     return f"{'ok' if way.wanted in str(got) else f'FAILED: no {way.wanted}'}: {str(got)[:100]!r}"

@@ -221,6 +221,7 @@ class MessagesRequest(Body):
     container: str | dict[str, Any] | None = None
     inference_geo: str | None = None
     mcp_servers: list[Any] | None = None
+    thread: dict[str, Any] | None = None
     top_k: Aside = None
     thinking: Aside = None
     cache_control: Aside = None

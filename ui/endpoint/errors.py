@@ -19,7 +19,8 @@ RETRY_AFTER_S = 5
 
 @dataclass(eq=False)
 class ApiError(Exception):
-    """A request that is refused, or that came to nothing. `param` names the field it is about."""
+    """A request that is refused, or that came to nothing. `param` names the field it is about; `details` are what
+    clients of Anthropic's API read to go on by themselves."""
 
     status: int
     message: str
@@ -27,6 +28,7 @@ class ApiError(Exception):
     code: str | None = None
     param: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """The JSON object that says it."""
@@ -39,9 +41,11 @@ class ApiError(Exception):
         kind = _ANTHROPIC_TYPES.get(
             self.status, "invalid_request_error" if self.status < 500 else "api_error"
         )
-        more = {
+        more: dict[str, Any] = {
             name: value for name, value in self.body()["error"].items() if name in ("code", "param") and value
         }
+        if self.details:
+            more["details"] = dict(self.details)
         return {"type": "error", "error": {"type": kind, "message": well_formed(self.message), **more}}
 
     def response(self, path: str = "") -> JSONResponse:
@@ -73,7 +77,13 @@ def bad_request(message: str, param: str | None = None, code: str | None = None)
 
 def unsupported_field(param: str, message: str) -> ApiError:
     """A field, or a value of one, that nothing here honours (400): it is never ignored."""
-    return bad_request(message, param, "unsupported_parameter")
+    return ApiError(400, message, code="unsupported_parameter", param=param, details=_WITHOUT.get(param, {}))
+
+
+#: By field, what tells Anthropic's client to send the same without it.
+_WITHOUT: Mapping[str, Mapping[str, Any]] = {
+    "thread": {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+}
 
 
 def quota_used_up(message: str, left_s: float = 0.0) -> ApiError:

@@ -322,6 +322,7 @@ NEUTRAL: dict[str, tuple[tuple[Any, ...], str]] = {
     "container": ((None,), "leave it out: no code is run here"),
     "inference_geo": ((None,), "leave it out: leave models or providers out by trinity.leave_out"),
     "mcp_servers": ((None, []), "offer their tools as tools"),
+    "thread": ((None,), "send the whole conversation in messages"),
 }
 
 

@@ -437,3 +437,40 @@ def test_many_clients_are_served_side_by_side(one: Served, client: Anthropic) ->
     for thread in threads:
         thread.join()
     assert answers == ["forty-two"] * 8
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_its_tool_runner_takes_a_task_to_its_end(serve: Serve, stream: bool) -> None:
+    """It asks for its conversation to be kept in a thread, and goes on without one where it is told to."""
+
+    @anthropic.beta_tool
+    def weather(city: str) -> str:
+        """Tells the weather.
+
+        Args:
+            city: Where.
+        """
+        return f"It is sunny in {city}."
+
+    def worker(request: Request) -> Answer:
+        if role_of(request) != "Worker" or "sunny in Rome" in said_to(request):
+            return team("Take no umbrella.")(request)
+        function = {"name": "weather", "arguments": '{"city": "Rome"}'}
+        return ok("", tool_calls=[{"id": "", "type": "function", "function": function}])
+
+    one = serve(worker, endpoint=ONE_CALL)
+    asked: Any = {"model": "trinity", "max_tokens": 500, "messages": TALK, "tools": [weather]}
+    runner: Any = asked_of(one).beta.messages.tool_runner(**asked, stream=stream)
+    told = [one.get_final_message() if stream else one for one in runner]
+    assert [one.stop_reason for one in told] == ["tool_use", "end_turn"]
+    assert told[-1].content[0].text == "Take no umbrella."
+
+
+def test_a_thread_is_refused_in_the_words_that_its_clients_read(serve: Serve) -> None:
+    status, answer = serve(endpoint=ONE_CALL).post(MESSAGES, asking(thread={"type": "create"}))
+    assert (status, answer["error"]["param"]) == (400, "thread")
+    assert "send the whole conversation in messages" in answer["error"]["message"]
+    assert answer["error"]["details"] == {
+        "error_code": "thread_unsupported_request",
+        "unsupported": ["thread"],
+    }
