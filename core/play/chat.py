@@ -46,10 +46,14 @@ _REPAIR = (
     "The latest reply to the person has not the form that was asked for. Write it again: the JSON object alone, and "
     "nothing around it. What is wrong with it:"
 )
+_GO_ON = (
+    "Your reply above broke off. Write what is missing of it, from exactly where it ends: repeat nothing of it, and "
+    "mention no break."
+)
 _DUTY = {Role.THINKER: _PLAN, Role.VERIFIER: _REVIEW}
 #: Stands in a note where earlier turns were left out.
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
-_EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR)
+_EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR, _GO_ON)
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
 _SENTENCES = [NOTE, *(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 30)]
 
@@ -131,7 +135,47 @@ def _add_note(messages: list[Message], duty: str) -> None:
 
 def is_shortened(messages: Sequence[Message]) -> bool:
     """Whether earlier turns were left out of a prompt."""
-    return bool(messages) and f"{NOTE} {SHORTENED}" in messages[-1].content
+    return any(f"{NOTE} {SHORTENED}" in message.content for message in messages)
+
+
+#: What a reply begins with that may be thinking or a mark of its template, which is no part of the answer.
+_UNSAID = "<[\u25c1\ufeff\u200b\u200c\u200d\u2060"
+#: A word that more letters may belong to. Chinese, Japanese and Thai put no blanks between words.
+_UNFINISHED = re.compile(r"(?:(?![\u0e00-\u0eff\u2e80-\u9fff\uff00-\uffef])\S)+\Z")
+#: A longer word is an address or a table, which nobody waits for, in characters.
+LONGEST_WORD = 30
+#: Of the beginning of a reply that goes on, so much is compared with the end of what it goes on from, in characters;
+#: shorter repetitions than the least may be meant.
+MOST_REPEATED, LEAST_REPEATED = 200, 8
+
+
+def shown_of(text: str) -> str:
+    """What a person can be shown of a reply that is not whole: its finished words, with the blanks behind them; nothing
+    while it may be thinking."""
+    text = text.lstrip()
+    if text[:1] in _UNSAID:  # also while there is nothing
+        return ""
+    unfinished = _UNFINISHED.search(text)
+    return text[: unfinished.start()] if unfinished and len(unfinished[0]) <= LONGEST_WORD else text
+
+
+def going_on(begun: str) -> tuple[Message, ...]:
+    """What stands behind a prompt whose reply broke off after `begun`: asks for the rest of it."""
+    return (Message("assistant", begun.rstrip()), Message("user", f"{NOTE} {_GO_ON}"))
+
+
+def joined(begun: str, more: str) -> str:
+    """A reply that broke off, with what was written to go on from there, without what that repeats of it."""
+    if not begun:
+        return more
+    said, more_said = begun.rstrip(), more.lstrip()
+    if more_said.startswith(said):
+        return more_said
+    for repeated in range(min(MOST_REPEATED, len(said), len(more_said)), LEAST_REPEATED - 1, -1):
+        if said.endswith(more_said[:repeated]):
+            return said + more_said[repeated:]
+    # A new line stands for itself; else the blanks are those that the reply had before it broke off.
+    return said + more if more[:1] == "\n" or said == begun else begun + more_said
 
 
 def without_echo(text: str, conversation: Sequence[Message]) -> str:

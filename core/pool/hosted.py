@@ -84,6 +84,7 @@ class _Call:
     tries: int = 1
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
+    shown: str = ""
     refusal: str = ""  # why the last try failed
     progress: Progress = field(default_factory=Progress)  # of the try under way
     # Answers, by the way in which they could not be read.
@@ -93,6 +94,7 @@ class _Call:
         """Pass on the pieces of one try only: a later one says it all again."""
         self.shown_by = self.tries if self.shown_by is None else self.shown_by
         if self.on_piece is not None and self.shown_by == self.tries:
+            self.shown += piece
             self.on_piece(piece)
 
 
@@ -149,15 +151,16 @@ class Endpoint:
         if isinstance(outcome, Failure):
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
-            return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
-        said = settle(outcome, ask.tools if ask.may_call else "")
+            said = call.shown if ask.live else ""
+            return Reply(said, finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
+        settled = settle(outcome, ask.tools if ask.may_call else "")
         return Reply(
-            text=said.text,
-            reasoning=said.reasoning,
-            finish_reason=said.finish_reason,
-            usage=bill.with_reply(said.counts),
+            text=settled.text,
+            reasoning=settled.reasoning,
+            finish_reason=settled.finish_reason,
+            usage=bill.with_reply(settled.counts),
             latency_s=latency_s,
-            tool_calls=said.tool_calls,
+            tool_calls=settled.tool_calls,
         )
 
     async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
@@ -217,6 +220,8 @@ class Endpoint:
         if not isinstance(error, CallFailed) or not error.retry:
             return False
         if call.unread[error.unread] >= MOST_UNREAD or not call.bill.allows_another:
+            return False
+        if call.bill.ask.live and call.shown:  # whoever reads it has begun
             return False
         now = asyncio.get_running_loop().time()
         wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)

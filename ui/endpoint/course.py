@@ -23,6 +23,7 @@ from core.episode import (
     Usage,
 )
 from core.finish import TOO_LONG
+from core.play.chat import joined, shown_of
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, quota_used_up, store_unavailable
 from ui.endpoint.formats import Fitting
@@ -66,10 +67,9 @@ class Course:
             case Plan():
                 self.plans.append(event)
                 return {"type": "plan.written", **_plan(event, self.order.episode.models)}
+            case Delta(live=True):
+                return self._live(event.index).feed(event.text) or None
             case Delta():
-                if self._is_last(event.index):
-                    assert self.live is not None
-                    return self.live.feed(event.text) or None
                 return {"type": "turn.text", "turn": event.index, "text": event.text}
             case TurnStarted():
                 self.asked = event
@@ -83,30 +83,21 @@ class Course:
                 self.ended = event.episode
         return None
 
-    def _is_last(self, index: int) -> bool:
-        """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that
-        has to be checked first is none, and where the text of an earlier turn went out, no second one does."""
-        asked, order = self.asked, self.order
-        if self.live is not None and (self.live.turn == index or self.live.sent):
-            return self.live.turn == index
-        counted = sum(turn.counts for turn in self.turns)
-        if (
-            asked is None
-            or asked.index != index
-            or asked.decision.role is not Role.WORKER
-            or counted < order.episode.turn_budget - 1
-            or self.plans
-            or order.asked.answer_format is not None
-            or order.asked.tools.must_call
-        ):
-            return False
-        self.live = LiveText(index, order.asked.stop, asked.messages)
-        return True
+    def _live(self, index: int) -> LiveText:
+        """The text of this turn, which is the answer; that of a turn which broke off goes on in it."""
+        if self.live is None or self.live.turn != index:
+            messages = self.asked.messages if self.asked else ()
+            begun = "" if self.live is None else joined(self.live.begun, shown_of(self.live.raw))
+            sent = "" if self.live is None else self.live.sent
+            self.live = LiveText(index, self.order.asked.stop, messages, begun, sent=sent)
+        return self.live
 
     def rest(self, text: str | None) -> str | None:
         """What is left to send of the answer's text. ApiError where what was sent turned out to be none of it."""
-        if self.live is None or text is None:
+        if self.live is None:
             return text
+        if text is None:  # tools are to be called, after what was said
+            return self.live.end() or None
         reply = self.answered_by.reply.text if self.answered_by else ""
         if (rest := self.live.rest(text, reply)) is None:
             raise self._failed(

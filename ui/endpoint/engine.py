@@ -163,8 +163,11 @@ class _Permitted(Policy):
             may = (Role.WORKER,) if left <= 2 else (Role.WORKER, Role.THINKER)
         elif left == 1 and not answered:
             may = (Role.WORKER,)  # whoever asks gets an answer
-        roles = tuple(role in may for role in ROLE_ORDER) if may is not ROLE_ORDER else ()
-        return replace(request, model_mask=() if all(mask) else mask, role_mask=roles)
+        own = request.role_mask or (True,) * len(ROLE_ORDER)
+        roles = tuple(role in may and one for role, one in zip(ROLE_ORDER, own, strict=True))
+        return replace(
+            request, model_mask=() if all(mask) else mask, role_mask=() if all(roles) else roles or own
+        )
 
 
 class Engine:
@@ -386,7 +389,7 @@ class Engine:
         if order is None or not order.streams:
             return None
         turn = order.turn
-        return lambda piece: order.tell(Delta(ask.episode, turn, piece))
+        return lambda piece: order.tell(Delta(ask.episode, turn, piece, ask.live))
 
     def _note_reply(self, turn: Turn) -> None:
         """Note whether a model could be asked. That a request is too long for it, or that its server does not take it
@@ -420,12 +423,20 @@ class Engine:
             # Some servers want to know the tools again.
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
         images = {one.sha256: one.data for one in asked.images if one.data}
-        ask = replace(ask, top_p=asked.top_p, images=images)
+        ask = replace(ask, top_p=asked.top_p, images=images, live=order.streams and _is_last(episode, ask))
         allowed = self._ledger.allows(episode.id, key, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
             order.ceiling = allowed
             return EndReason.COST_CEILING
         return allowed
+
+
+def _is_last(episode: Episode, ask: Ask) -> bool:
+    """Whether a reply's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that has to
+    be checked first is none, nor is that of a workflow's step."""
+    counted = sum(turn.counts for turn in episode.turns)
+    last = ask.role is Role.WORKER and counted >= episode.turn_budget - 1 and not episode.plans
+    return last and not ask.answer_format and not ask.must_call
 
 
 def _form_fault(order: Order, answer: str) -> bool | Failure:

@@ -482,5 +482,9 @@ async def stream_reply(form: Form, engine: Engine, listener: Listener) -> AsyncG
     except ApiError as error:
         yield form.fail(error)
         return
+    if text is None and rest:
+        for sent in form.piece(rest):
+            yield sent
+        rest = None
     for sent in form.answer(text, rest):
         yield sent
