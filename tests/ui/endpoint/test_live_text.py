@@ -140,8 +140,8 @@ GO_ON = "Your reply above broke off."
 
 def begun_in(request: Request) -> str:
     """What a model is asked to go on from; empty where it is asked for a whole reply."""
-    *_, said, asked = [{"content": ""}, *request.body["messages"]]
-    return said["content"] if GO_ON in asked["content"] else ""
+    messages: list[dict[str, str]] = request.body["messages"]
+    return messages[-2]["content"] if GO_ON in messages[-1]["content"] else ""
 
 
 def broken(*pieces: str) -> Answer:
