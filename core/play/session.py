@@ -49,6 +49,8 @@ Request = Decide | Ask | Grade | TurnStarted | Replied | Judgement | Turn
 Response = Decision | Reply | bool | Failure | None
 Play = Generator[Request, Response, Episode]
 
+#: Who broke off so often in an episode is not asked to go on any more.
+MOST_BROKEN_OFF = 3
 #: The reply of a Verifier's turn before any answer: the turn is spent, but no model is asked.
 NOT_ASKED = Reply(text="", finish_reason="not_asked", usage=Usage(0, 0, 0.0))
 
@@ -68,7 +70,7 @@ def play(
     failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Where somebody
     waits for the answer (`served`), the turn of a model that could not be asked is kept, counts for no turn of the
     budget, and the others play on; where none is left the episode is missing. A reply that a person had begun to read
-    when it broke off is gone on with, also by its own model, once. An answer that has not the form that was
+    when it broke off is gone on with, also by its own model. An answer that has not the form that was
     asked for is then written again, once, by the same model. Raises ConfigError for an episode that cannot be
     played."""
     _check(episode, specs, model_mask, role_mask)
@@ -257,11 +259,13 @@ class _EpisodeState:
         role, model = turn.decision.role, turn.decision.model
         self.uncounted += not turn.counts
         if Flag.FAILED_OVER in turn.flags:
-            # As if it had not been: the decision is taken again, without the model, but where it broke off just once.
-            again = any(one.decision.model == model for one in self.turns if Flag.FAILED_OVER in one.flags)
+            # As if it had not been: the decision is taken again, without the model, unless it wrote a part of it.
             self.turns.append(turn)
+            failed = [
+                one for one in self.turns if Flag.FAILED_OVER in one.flags and one.decision.model == model
+            ]
             self.begun = chat.joined(self.begun, chat.shown_of(turn.reply.text))
-            if again or not turn.reply.text:
+            if len(failed) >= MOST_BROKEN_OFF or not turn.reply.text:
                 self.model_mask = tuple(
                     name != model and (not self.model_mask or self.model_mask[slot])
                     for slot, name in enumerate(self.episode.models)

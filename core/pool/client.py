@@ -254,8 +254,9 @@ class ChatClient:
     def _broken(self, error: Exception, counts: Counts | None = None) -> CallFailed:
         """A connection that failed; `counts` where it did so in the middle of an answer."""
         reason = self._secrets.quoted(str(error)) or type(error).__name__
+        what = "cannot be reached" if counts is None else "broke off in the middle of its answer"
         return infrastructure(
-            f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
+            f"{self._name} {what}: {reason}; check base_url and that the server runs.",
             retry=True,
             counts=counts,
             unread="" if counts is None else "broken off",

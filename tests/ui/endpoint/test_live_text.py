@@ -173,23 +173,25 @@ def test_a_text_that_broke_off_is_gone_on_with(one: Served, more: str) -> None:
 
 
 @pytest.mark.integration
-def test_one_that_breaks_off_again_leaves_the_rest_to_another(one: Served) -> None:
+def test_one_that_breaks_off_again_and_again_leaves_the_rest_to_another(one: Served) -> None:
     def models(request: Request) -> Answer:
         match request.body["model"], begun_in(request):
             case "a", "":
                 return broken("Forty-two it is, and ", "forty-")
-            case "a", begun:
-                assert begun == "Forty-two it is, and"
+            case "a", "Forty-two it is, and":
                 return broken("forty-two it ", "st")
+            case "a", begun:
+                assert begun == "Forty-two it is, and forty-two it"
+                return broken("st")
             case _, begun:
                 assert begun == "Forty-two it is, and forty-two it"
                 return streamed("stays.")
 
     one.begin(models)
     assert text_of(one) == "Forty-two it is, and forty-two it stays."
-    assert [request.body["model"] for request in one.models.requests] == ["a", "a", "b"]
+    assert [request.body["model"] for request in one.models.requests] == ["a", "a", "a", "b"]
     one.begin(lambda _: broken("Forty-two ", "it "))
-    with pytest.raises(openai.APIError, match="cannot be reached"):
+    with pytest.raises(openai.APIError, match="broke off in the middle of its answer"):
         text_of(one)
 
 
