@@ -455,12 +455,14 @@ class EpisodeStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The coordinator has decided and the prompt is built; the model has not been asked yet."""
+    """The coordinator has decided and the prompt is built; the model has not been asked yet. `kept_as`: of a step that
+    another model was asked for in vain, the number of the turn that this call becomes; None for no such call."""
 
     episode_id: str
     index: int
     decision: Decision
     messages: tuple[Message, ...]
+    kept_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

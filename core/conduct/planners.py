@@ -56,6 +56,7 @@ class FixedPlanner(Planner):
     id: str
     models: tuple[str, ...]
     workflow: Workflow
+    heeds_masks = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
@@ -209,6 +210,8 @@ def reads_others(workflow: Workflow) -> bool:
 
 class SameModelPlanner(WrappedPlanner):
     """Another planner's workflows with every step given to one model: as many calls, no team."""
+
+    heeds_masks = False
 
     def __init__(self, inner: Planner, model: str) -> None:
         super().__init__(inner)

@@ -77,9 +77,9 @@ def workflow_panel(
     links to what can be changed of that step."""
     if not episode.plans:
         return
-    given, idle = passed(episode.task.question, turns), frozenset[int]()
+    given, idle = passed(episode.task, turns), frozenset[int]()
     if episode.status is Status.FINISHED:
-        idle = unused(episode.task.question, turns)
+        idle = unused(episode.task, turns)
     turn = 0
     for number in sorted({plan.round for plan in episode.plans}):
         plans = [plan for plan in episode.plans if plan.round == number]
