@@ -14,7 +14,7 @@ from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
 from core.errors import ConfigError, NothingAllowed
-from core.play.policies import Masks, Policy
+from core.play.policies import Policy, StepMasks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 
@@ -62,7 +62,7 @@ class FixedPlanner(Planner):
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
 
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
     ) -> Generator[Any, Any, Episode]:
         """As any planner's; NothingAllowed where a step's model cannot be asked about the task."""
         steps = {self.models[slot] for slot in self.workflow.models} & specs.keys()
@@ -283,7 +283,7 @@ class RecordedWorkflows(Planner):
     rounds: int = 1
 
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
     ) -> Generator[Any, Any, Episode]:
         carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}
         own = replace(self, rounds=len({plan.round for plan in episode.plans}))

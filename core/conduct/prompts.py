@@ -20,7 +20,7 @@ from core.changes import Change
 from core.episode import Flag, Message, Recorded, Reply, Role, Task, Turn, Verdict
 from core.images import image_count
 from core.play import chat
-from core.play.forking import ForkedStep
+from core.play.forked_steps import ForkedStep
 from core.play.roles import (
     answer_format,
     check_prompt,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ class Conducted:
     allowed: tuple[int, ...]  # slots of the pool that a workflow may name
     carried: Mapping[int, Turn]
     served: bool
+    resting: Callable[[str], bool]
     cannot_plan: set[str] = field(default_factory=set)  # models that could not be asked to
     cannot_work: set[str] = field(default_factory=set)  # models that could not be asked for a step
     plans: list[Plan] = field(init=False)
@@ -99,8 +100,9 @@ class Conducted:
             return own
         at = models.index(own) if own in models else 0
         order = [slot for slot in cycle_from(at, len(models)) if slot in self.allowed]
-        able = (models[slot] for slot in order if self.specs[models[slot]].dialect == "general")
-        return next((name for name in able if name not in self.cannot_plan), "")
+        able = [models[slot] for slot in order if self.specs[models[slot]].dialect == "general"]
+        left = sorted((name for name in able if name not in self.cannot_plan), key=self.resting)
+        return left[0] if left else ""
 
     def add(self, turn: Turn) -> Generator[Turn, None, None]:
         """Add a finished turn with its grade, and tell of it where it is not recorded."""
@@ -222,24 +224,25 @@ class Round:
         """The model that is asked for a step: the one that the plan names; where somebody waits and that one cannot be
         asked, the next one that can."""
         named = self.state.episode.models[self.workflow.models[place]]
-        return next(self._able(place), named) if self.state.served else named
+        return (self._able(place) or [named])[0] if self.state.served else named
 
-    def _able(self, place: int) -> Iterator[str]:
-        """The models that can be asked for a step, the one that the plan names first, then by their slots."""
-        state, subtask = self.state, self.workflow.subtasks[place]
-        task, tried = state.episode.task, {one[1].model for one in self.in_vain if one[0] == place}
-        for slot in cycle_from(self.workflow.models[place], len(state.episode.models)):
-            name = state.episode.models[slot]
+    def _able(self, place: int) -> list[str]:
+        """The models that can be asked for a step: the one that the plan names, then by their slots, and at last those
+        that are better left alone."""
+        state, subtask, models = self.state, self.workflow.subtasks[place], self.state.episode.models
+        task, images = state.episode.task, image_count(state.episode.task.conversation)
+        tried = {decision.model for at, decision, _, _ in self.in_vain if at == place} | state.cannot_work
+
+        def can(name: str) -> bool:
             spec = state.specs[name]
             role = terse_role(subtask) if spec.dialect != "general" else Role.WORKER
-            if (
-                slot in state.allowed
-                and name not in {*tried, *state.cannot_work}
-                and spec.can_answer(task.id)
-                and role in spec.roles
-                and (spec.images or not image_count(task.conversation))
-            ):
-                yield name
+            return spec.can_answer(task.id) and role in spec.roles and (spec.images or not images)
+
+        order = [
+            slot for slot in cycle_from(self.workflow.models[place], len(models)) if slot in state.allowed
+        ]
+        left = [models[slot] for slot in order if models[slot] not in tried and can(models[slot])]
+        return sorted(left, key=state.resting)
 
     def fail(self, place: int, reply: Reply) -> int | None:
         """Note that the model of a step could not be asked. The number of the turn that keeps the call, and None where
@@ -248,8 +251,7 @@ class Round:
         self.in_vain.append((place, decision, messages, reply))
         if reply.finish_reason != TOO_LONG:
             self.state.cannot_work.add(decision.model)
-        nobody = next(self._able(place), None) is None
-        return None if nobody else self.first + len(self.workflow) + len(self.in_vain) - 1
+        return self.first + len(self.workflow) + len(self.in_vain) - 1 if self._able(place) else None
 
     def turn_in_vain(self, number: int) -> Turn:
         """A call in vain for a step that another model did, as a turn."""
@@ -325,7 +327,8 @@ class Round:
             rule: tuple[str, AnswerRule] | None = None
             if says and is_chat(messages, task):
                 text = answer_in_chat(done.text, task, self.workflow.subtasks[place])
-                rule = (text, "whole") if text else None
+                # What others read is not for the person, whatever becomes of the last step.
+                rule = (text, "whole") if text and place == len(self.workflow) - 1 else None
             elif says:
                 rule = find_answer(done.text, task.grader, task.answer_pattern)
             answer, last = (rule[0] if rule else ""), place == len(self.workflow) - 1

@@ -10,7 +10,7 @@ turn of its own behind the steps of its round, which counts for none of the budg
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import ClassVar, Unpack
 
 from core.conduct.reading import read_workflow
@@ -36,7 +36,7 @@ from core.episode import (
 )
 from core.errors import ConfigError
 from core.play.judging import graded
-from core.play.policies import Masks, Policy
+from core.play.policies import Policy, StepMasks
 from core.play.session import as_served
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
@@ -72,11 +72,18 @@ class Planner(Policy):
             f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
         )
 
-    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
+    ) -> Conduct:
         """The episode, run by its workflows of the models that it does not leave out; a step has no role to mask."""
         mask = masks.get("model_mask") or (True,) * len(episode.models)
         kept = [own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)]
-        return conduct(episode, specs, self, model_mask=kept, served=masks.get("served", False))
+        served, resting = masks.get("served", False), masks.get("resting", _nobody)
+        return conduct(episode, specs, self, model_mask=kept, served=served, resting=resting)
+
+
+def _nobody(model: str) -> bool:
+    return False
 
 
 def conduct(
@@ -87,6 +94,7 @@ def conduct(
     model_mask: Sequence[bool] = (),
     carried: Mapping[int, Turn] | None = None,
     served: bool = False,
+    resting: Callable[[str], bool] = _nobody,
 ) -> Conduct:
     """Run an episode's workflows to its end and return it; recorded plans and turns are taken as they are.
 
@@ -95,7 +103,7 @@ def conduct(
     read where they now stand. An infrastructure failure, of a model or of the grader, returns the episode as
     missing. Where somebody waits for the answer (`served`), a step whose model cannot be asked, or is masked, is given
     to the next one of `episode.models` that can be, and so is the planning; where none is left the episode is
-    missing."""
+    missing. Those of which `resting` is true then come last."""
     absent = [name for name in (*episode.models, *filter(None, [planner.asked_model])) if name not in specs]
     if absent:
         raise ConfigError(
@@ -103,7 +111,7 @@ def conduct(
             "made for, or add the model."
         )
     allowed = tuple(slot for slot in range(len(episode.models)) if not model_mask or model_mask[slot])
-    state = Conducted(episode, specs, planner, allowed, carried or {}, served)
+    state = Conducted(episode, specs, planner, allowed, carried or {}, served, resting)
     for round_ in range(planner.rounds):
         plan = yield from _planned(state, round_)
         if isinstance(plan, Failure):
@@ -148,9 +156,7 @@ def _planned(state: Conducted, round_: int) -> Generator[Request, Response, Plan
         assert isinstance(reply, Reply)
         reply = as_served(reply) if state.served and asked else reply
         failed = reply.error is not None and reply.error.kind == "infrastructure"
-        if failed:
-            state.cannot_plan.add(asked)
-        if reply.error is not None and failed and (not state.served or not asked or not state.asked_to_plan):
+        if reply.error is not None and failed and not (state.served and asked):
             return reply.error
         read: Workflow | PlanFault = PlanFault.NO_LISTS
         if reply.error is None:
@@ -171,7 +177,11 @@ def _planned(state: Conducted, round_: int) -> Generator[Request, Response, Plan
         yield plan
         plans.append(plan)
         state.plans.append(plan)
-        attempts += failed  # which says nothing of what the others write
+        if reply.error is not None and failed:
+            state.cannot_plan.add(asked)
+            attempts += 1  # which says nothing of what the others write
+            if not state.asked_to_plan:
+                return reply.error
     return plans[-1]
 
 

@@ -9,7 +9,7 @@ import pytest
 from core.changes import Change
 from core.conduct.prompts import Passed, Reach, passed, reach_of, unused
 from core.episode import Ask, Episode, Reply
-from core.play.forking import forked_step
+from core.play.forked_steps import forked_step
 from core.pool.spec import Dialect
 from core.workflow import AccessMode, Workflow
 from tests.core.conduct.test_forks import MODELS, recorded
