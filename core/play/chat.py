@@ -61,9 +61,15 @@ SHORTENED = "So that this fits your context window, earlier notes are left out:"
 _EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR, _STEP, _LAST_STEP)
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
 _SHORTEST_ECHO = 30
+
+
+def _sentences(duty: str) -> list[str]:
+    return [one for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > _SHORTEST_ECHO]
+
+
 _SENTENCES = [
     NOTE,
-    *(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > _SHORTEST_ECHO),
+    *(one for duty in _EVERY for one in _sentences(duty)),
 ]
 
 
@@ -184,7 +190,7 @@ def is_shortened(messages: Sequence[Message]) -> bool:
 def without_echo(text: str, conversation: Sequence[Message], subtask: str = "") -> str:
     """A reply without sentences of the notes that a model repeats, and without the `subtask` of a workflow's step; what
     the person wrote too is no echo."""
-    sentences = [*_SENTENCES, *([subtask] if len(subtask) > _SHORTEST_ECHO else [])]
+    sentences = [*_SENTENCES, *_sentences(subtask)]
     if not any(sentence in text for sentence in sentences):
         return text
     said = "\n".join(message.content for message in conversation)

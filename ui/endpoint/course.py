@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.episode import (
@@ -46,7 +46,7 @@ class Course:
     out_of_time: bool = False
     fitting: Fitting | None = None
     live: LiveText | None = None  # of the turn whose text goes out as it comes
-    asked: TurnStarted | None = None  # the turn that is played
+    begun: dict[int, TurnStarted] = field(default_factory=dict)  # what was asked, by turn
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -79,7 +79,10 @@ class Course:
                     return self.live.feed(event.text) or None
                 return {"type": "turn.text", "turn": event.index, "text": event.text}
             case TurnStarted():
-                self.asked = event
+                self.begun[event.index] = event
+                if event.kept_as is not None and self.live is not None and self.live.turn == event.index:
+                    # What another model writes now is no part of the text that broke off.
+                    self.live = replace(self.live, turn=-1) if self.live.sent else None
                 decision, step = event.decision, self._step(event.index)
                 told = {"turn": event.index, "model": decision.model, "role": decision.role.value}
                 if event.kept_as is not None:  # the call in vain, which another model makes good
@@ -93,23 +96,27 @@ class Course:
         return None
 
     def _is_last(self, index: int) -> bool:
-        """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that
-        has to be checked first is none, and where the text of an earlier turn went out, no second one does."""
-        asked, order = self.asked, self.order
+        """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left, or that of
+        the last step of a workflow after which none is written. Text that has to be checked first is none, and where
+        the text of an earlier turn went out, no second one does."""
+        asked, order = self.begun.get(index), self.order
         if self.live is not None and (self.live.turn == index or self.live.sent):
             return self.live.turn == index
-        counted = sum(turn.counts for turn in self.turns)
+        flow = self.plans[-1].workflow if self.plans else None
+        if flow is not None:
+            is_last = order.policy.rounds == 1 and index == len(flow) - 1
+        else:
+            counted = sum(turn.counts for turn in self.turns)
+            is_last = not self.plans and counted >= order.episode.turn_budget - 1
         if (
             asked is None
-            or asked.index != index
             or asked.decision.role is not Role.WORKER
-            or counted < order.episode.turn_budget - 1
-            or self.plans
+            or not is_last
             or order.asked.answer_format is not None
             or order.asked.tools.must_call
         ):
             return False
-        self.live = LiveText(index, order.asked.stop, asked.messages)
+        self.live = LiveText(index, order.asked.stop, asked.messages, flow.subtasks[index] if flow else "")
         return True
 
     def rest(self, text: str | None) -> str | None:

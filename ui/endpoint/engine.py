@@ -407,7 +407,9 @@ class Engine:
         order = self._orders.get(ask.episode)
         if order is None or not order.streams:
             return None
-        turn = order.turn
+        # Steps of a workflow are asked side by side.
+        is_step = order.policy.rounds and order.asked_for.get(ask.sample) == ask.model
+        turn = ask.sample if is_step else order.turn
         return lambda piece: order.tell(Delta(ask.episode, turn, piece))
 
     def _note_reply(self, model: str, reply: Reply) -> None:

@@ -18,11 +18,12 @@ _SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
 class LiveText:
     """The text of one reply, that of turn `turn`. What was `sent` is a beginning of the answer, but where a reply is
     changed afterwards: `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`:
-    what the model was sent, of which it may repeat the notes."""
+    what the model was sent, of which it may repeat the notes, and of a workflow's step its `subtask`."""
 
     turn: int = 0
     stops: Sequence[str] = ()
     messages: Sequence[Message] = ()
+    subtask: str = ""
     raw: str = ""
     sent: str = ""
 
@@ -38,7 +39,7 @@ class LiveText:
         if self.has_notes:
             whole = [*_SENTENCE_END.finditer(text)]
             text = text[: whole[-1].end()] if whole else ""
-            if without_echo(text, ()) != text.strip():
+            if without_echo(text, (), self.subtask).strip() != text.strip():
                 return ""
         return self._send(text.rstrip())
 
