@@ -379,8 +379,10 @@ class Engine:
             self._unstored.discard(name)
             self._ledger.replied(name, getattr(event, "index", None), event.reply)
         elif isinstance(event, EpisodeFinished):
-            # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
+            # Its server could not be asked, where no reply is missing that was paid for and could not be stored. Of a
+            # workflow that is told; what is under way then are other steps, which are given up.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
+            failed = failed and not self._orders[name].policy.rounds
             if usd := self._ledger.over(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
             self._unstored.discard(name)

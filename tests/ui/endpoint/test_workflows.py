@@ -202,7 +202,8 @@ def test_a_step_whose_model_cannot_be_asked_is_done_by_another(serve: Serve) -> 
     assert found.choices[0].message.content == "3 of 4"
     trace = found.model_extra["trinity"]
     assert [turn["model"] for turn in trace["turns"]] == ["b", "b", "b", "b", "a", "a"]
-    assert [turn["step"] for turn in trace["turns"]] == [0, 1, 2, 3, 0, 2]
+    steps = [turn["step"] for turn in trace["turns"]]
+    assert (steps[:4], {*steps[4:]}) == ([0, 1, 2, 3], {0, 2})
     for turn in trace["turns"][4:]:
         assert turn["flags"] == ["model_error", "failed_over"]
         assert "503" in turn["error"]
@@ -275,10 +276,12 @@ def test_a_last_step_that_breaks_off_is_made_good_before_any_word_went_out_and_s
 
 def test_where_nobody_can_be_asked_it_is_said_whole_and_in_a_stream(serve: Serve) -> None:
     one = serve(down("a", "b"), endpoint=SOLVERS)
-    before = one.store.endpoint.charged_usd()
     for model in ("trinity", "prompted", "random"):
         rested(one)
+        before = one.store.endpoint.charged_usd()
         refusal = one.refused(model=model)
+        if model == "prompted":  # of the others, calls that were under way have been given up
+            assert one.store.endpoint.charged_usd() == before
         assert (refusal.status_code, refusal.code) == (502, "pool_unavailable")
         assert "503" in refusal.message
     rested(one)
@@ -286,7 +289,6 @@ def test_where_nobody_can_be_asked_it_is_said_whole_and_in_a_stream(serve: Serve
     assert status == 200
     assert "No model that may be chosen could be asked" in body
     assert "[DONE]" not in body
-    assert one.store.endpoint.charged_usd() == before
     rested(one)
 
 
