@@ -278,6 +278,9 @@ class Recorder:
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
+        if event.kept_as is not None:  # the call in vain becomes a turn of its own
+            for move in _MOVE:
+                connection.execute(move, {**_place(event), "to": event.kept_as})
         is_new = self._open[event.episode_id].is_new
         held = None if is_new else connection.execute(_HELD, _place(event)).first()
         if held is not None:
@@ -405,6 +408,7 @@ _HELD = (
     .where(_here(turn))
 )
 _FORGET = [delete(table).where(_here(table)) for table in (turn, text, state)]
+_MOVE = [update(table).where(_here(table)).values(idx=bindparam("to")) for table in (turn, text, state)]
 _FORGET_PARTIAL = delete(text).where(_here(text), text.c.kind == "partial")
 _FORGET_REPLY = delete(text).where(_here(text), text.c.kind != "prompt")
 _PAID = ("cost_usd", "at_most_usd", "unread_usd")

@@ -1,5 +1,5 @@
-"""How each role is prompted where a person's conversation asks for the next reply: the conversation is sent as it is,
-and what coordination needs stands behind it.
+"""How each role, and each step of a workflow, is prompted where a person's conversation asks for the next reply: the
+conversation is sent as it is, and what coordination needs stands behind it.
 
 A Worker that is asked first gets the person's own messages and nothing else. Later prompts go on where earlier ones
 ended: what a model wrote is an assistant's message, and a note that says what comes next a user's, so that a server
@@ -27,9 +27,9 @@ _REPLY = (
     "Use what is right in the notes above, mend what is wrong, and mention none of them. The message to reply to, once "
     "more:"
 )
+_BARE_REPLY = "Now write the next reply to the person, whole and as the conversation asks for it."
 _LONG_REPLY = (
-    "Use what is right in the notes above, mend what is wrong, and mention none of them. Now write the next reply to "
-    "the person, whole and as the conversation asks for it."
+    f"Use what is right in the notes above, mend what is wrong, and mention none of them. {_BARE_REPLY}"
 )
 #: A message of so many characters is repeated at most.
 LONGEST_REPEATED = 2_000
@@ -50,12 +50,31 @@ _GO_ON = (
     "Your reply above broke off. Write what is missing of it, from exactly where it ends: repeat nothing of it, and "
     "mention no break."
 )
+#: Before what a step of a workflow is asked to do. Whoever wrote the workflow speaks of a problem.
+_STEP = (
+    "Other models will read what you write now, and the person will not. Where the next words speak of a problem, they "
+    "mean what the conversation asks for. Do this step of the work on the next reply, and no other:"
+)
+_LAST_STEP = (
+    "The person will read what you write now. Where the next words speak of a problem, they mean what the conversation "
+    "asks for. Do this last step of the work on the next reply:"
+)
 _DUTY = {Role.THINKER: _PLAN, Role.VERIFIER: _REVIEW}
 #: Stands in a note where earlier turns were left out.
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
-_EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR, _GO_ON)
+_EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR, _GO_ON, _STEP, _LAST_STEP)
 #: Of the notes, by which an echo is known: nobody else writes so much in the same words.
-_SENTENCES = [NOTE, *(one for duty in _EVERY for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > 30)]
+_SHORTEST_ECHO = 30
+
+
+def _sentences(duty: str) -> list[str]:
+    return [one for one in re.split(r"(?<=[.?:]) ", duty) if len(one) > _SHORTEST_ECHO]
+
+
+_SENTENCES = [
+    NOTE,
+    *(one for duty in _EVERY for one in _sentences(duty)),
+]
 
 
 def chat_messages(
@@ -90,6 +109,33 @@ def _needed(entries: Sequence[TranscriptEntry]) -> set[int]:
     return {*plans[-1:], *since}
 
 
+def step_messages(
+    conversation: tuple[Message, ...],
+    subtask: str,
+    seen: Sequence[tuple[str, str]],
+    fits: Callable[[Sequence[Message]], bool],
+    *,
+    last: bool,
+    alone: bool = False,
+) -> tuple[Message, ...]:
+    """The messages for a step of a workflow: the conversation, what each earlier step that it may read was asked and
+    wrote (`seen`, in order), and its own `subtask`, which stand on one line. The `last` step writes the reply itself;
+    where it is the only one (`alone`), it is sent the conversation as it is. Where the messages would not fit, the
+    earliest of what it may read is left out, but for the latest; empty where even these do not."""
+    duty = f"{_STEP} {subtask}"
+    if last:
+        duty = f"{_LAST_STEP} {subtask}\n{_duty(Role.WORKER, conversation) if seen else _BARE_REPLY}"
+    told = [(f"{_STEP} {asked}", text) for asked, text in seen]
+    for left_out in range(max(1, len(told))):
+        messages = [*conversation]
+        if not alone:
+            _add_earlier(messages, told[left_out:])
+            _add_note(messages, f"{SHORTENED} {left_out}. {duty}" if left_out else duty)
+        if fits(messages):
+            return tuple(messages)
+    return ()
+
+
 def _composed(
     role: Role,
     conversation: tuple[Message, ...],
@@ -101,19 +147,26 @@ def _composed(
     if not entries and role is Role.WORKER:
         return conversation
     messages = [*conversation]
-    for entry in entries:
-        if not (text := without_marks(entry.text).strip()):
-            continue
+    told = [(_duty(one.role, conversation), without_marks(one.text).strip()) for one in entries]
+    told = [one for one in told if one[1]]
+    if told and messages[-1].role != "assistant":
         # The duty of the first turn stood in the person's message; what it brought tells enough of it.
-        if len(messages) > len(conversation) or messages[-1].role == "assistant":
-            _add_note(messages, _duty(entry.role, conversation))
-        messages.append(Message("assistant", text))
+        told[0] = "", told[0][1]
+    _add_earlier(messages, told)
     duty = f"{_REPAIR} {fault}" if fault else _duty(role, conversation)
     duty = f"{SHORTENED} {left_out}. {duty}" if left_out else duty
     if role is Role.VERIFIER:
         duty += f" {_VERDICT.format(tag=tag(''.join(part for one in messages for part in one.parts)))}"
     _add_note(messages, duty)
     return tuple(messages)
+
+
+def _add_earlier(messages: list[Message], told: Sequence[tuple[str, str]]) -> None:
+    """Add what others wrote, each text behind the duty that asked for it where one is given."""
+    for duty, text in told:
+        if duty:
+            _add_note(messages, duty)
+        messages.append(Message("assistant", text))
 
 
 def _duty(role: Role, conversation: Sequence[Message]) -> str:
@@ -178,14 +231,18 @@ def joined(begun: str, more: str) -> str:
     return said + more if more[:1] == "\n" or said == begun else begun + more_said
 
 
-def without_echo(text: str, conversation: Sequence[Message]) -> str:
-    """A reply without sentences of the notes that a model repeats; what the person wrote too is no echo."""
-    if not any(sentence in text for sentence in _SENTENCES):
+def without_echo(text: str, conversation: Sequence[Message], subtask: str = "") -> str:
+    """A reply without sentences of the notes that a model repeats, and without the `subtask` of a workflow's step; what
+    the person wrote too is no echo."""
+    sentences = [*_SENTENCES, *_sentences(subtask)]
+    if not any(sentence in text for sentence in sentences):
         return text
     said = "\n".join(message.content for message in conversation)
-    # With the person's words that stand behind it.
-    text = text.replace(f"{NOTE} {_duty(Role.WORKER, conversation)}", "") if NOTE not in said else text
-    for sentence in _SENTENCES:
+    if NOTE not in said:  # with the words of planner and person that stand behind it
+        repeated = _duty(Role.WORKER, conversation)
+        for duty in (f"{_LAST_STEP} {subtask}\n{repeated}", f"{_LAST_STEP} {subtask}", repeated):
+            text = text.replace(f"{NOTE} {duty}", "")
+    for sentence in sentences:
         if sentence not in said:
             text = text.replace(sentence, "")
     lines = [line.strip(" ") if not line.strip() else line for line in text.split("\n")]

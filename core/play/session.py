@@ -104,23 +104,19 @@ def play(
         nothing_to_judge = decision.role is Role.VERIFIER and judged is None
         messages: tuple[Message, ...] = ()
         if not nothing_to_judge:  # nothing either where its window cannot hold it
-            room, dialect = spec.prompt_tokens, spec.dialect
-            if images and room is not None:
-                room -= spec.image_tokens * images
             situation = replace(state.situation, fault=fault, begun=state.begun)
-            messages = roles.messages_for(dialect, decision.role, situation, key=state.key, room=room)
+            room = spec.text_tokens(images)
+            messages = roles.messages_for(spec.dialect, decision.role, situation, key=state.key, room=room)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
         if images and messages and not spec.images:
-            reply = _cannot_see(spec)
+            reply = cannot_see(spec)
         elif messages:
             reply = yield state.ask(decision, messages, spec)
         else:
-            reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
+            reply = NOT_ASKED if nothing_to_judge else too_long_for(spec)
         assert isinstance(reply, Reply)
-        if served and reply.error is not None and reply.finish_reason == TOO_LONG:
-            # Nobody measures the model by it: one with a larger window is asked in its place.
-            reply = replace(reply, error=replace(reply.error, kind="infrastructure"))
+        reply = as_served(reply) if served else reply
         failed = reply.error is not None and reply.error.kind == "infrastructure"
         if failed and not served:
             assert reply.error is not None
@@ -437,7 +433,7 @@ def reply_flags(reply: Reply) -> list[Flag]:
     return [flag for flag, holds in noticed.items() if holds]
 
 
-def _too_long_for(spec: ModelSpec) -> Reply:
+def too_long_for(spec: ModelSpec) -> Reply:
     """The failure of a call that is not made."""
     message = (
         f"Model '{spec.name}' was not asked: question, latest answer and duty alone need more tokens than its window "
@@ -446,13 +442,21 @@ def _too_long_for(spec: ModelSpec) -> Reply:
     return replace(NOT_ASKED, finish_reason=TOO_LONG, error=Failure("model", message))
 
 
-def _cannot_see(spec: ModelSpec) -> Reply:
+def cannot_see(spec: ModelSpec) -> Reply:
     """The failure of a call that is not made, as the model would not see what it is asked about."""
     message = (
         f"Model '{spec.name}' was not asked: the conversation holds images, which it does not read; leave it out, or "
         "set images = true in its entry of the pool file where it does."
     )
     return replace(NOT_ASKED, finish_reason="error", error=Failure("infrastructure", message))
+
+
+def as_served(reply: Reply) -> Reply:
+    """A reply where somebody waits for the answer: nobody measures a model by a prompt that is too long for it, and one
+    with a larger window is asked in its place."""
+    if reply.error is None or reply.finish_reason != TOO_LONG:
+        return reply
+    return replace(reply, error=replace(reply.error, kind="infrastructure"))
 
 
 #: So many characters of a recorded reply stand in a transcript, its last ones: there its conclusion is.

@@ -10,13 +10,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any, Unpack
 
 from sqlalchemy import Connection
 
+from core.conduct.session import Planner
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -29,25 +31,25 @@ from core.episode import (
     EpisodeStarted,
     Event,
     Failure,
-    Flag,
     Grade,
     PendingVerdict,
     Plan,
     Replied,
+    Reply,
     Role,
     Status,
-    Turn,
     TurnStarted,
     episode_of,
 )
 from core.errors import StoreError, TrinityError
 from core.finish import NOT_ACCEPTED, TOO_LONG
 from core.play.drive import drive_arriving
-from core.play.policies import Policy, decide_each
+from core.play.policies import Policy, StepMasks, WrappedPolicy, decide_each
 from core.play.private import without_texts
+from core.play.session import NOT_ASKED
 from core.pool.circuits import Circuits
 from core.pool.pool import Pool
-from core.pool.spec import digest_of_specs
+from core.pool.spec import ModelSpec, digest_of_specs
 from storage.recorder import Recorder, heartbeats
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import ApiKey, Quota
@@ -81,6 +83,10 @@ class Order:
     keep_texts: bool = True
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
+    asked_for: dict[int, str] = field(default_factory=dict)  # by turn, the model that is asked
+    last_step: int | None = (
+        None  # the turn of a workflow's last step, where no other workflow is written after it
+    )
     asked_at: float = 0.0  # Unix seconds
     deciding_s: float = 0.0  # so far, of all its decisions
     recording_s: float = 0.0  # so far, of all its events that are stored
@@ -144,7 +150,7 @@ class _Permitted(Policy):
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
         own = self.orders[episode.id].policy
-        return own if own.rounds else self
+        return _Rested(own, self.circuits) if own.rounds else self
 
     def _masked(self, request: Decide) -> Decide:
         order = self.orders[request.episode_id]
@@ -170,6 +176,21 @@ class _Permitted(Policy):
         )
 
 
+@dataclass(eq=False)
+class _Rested(WrappedPolicy):
+    """A planner whose steps are left to other models where a model's circuit is open."""
+
+    circuits: Circuits
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
+    ) -> Generator[Any, Any, Episode]:
+        """As the planner's own."""
+        assert isinstance(self.inner, Planner)
+        masks["resting"] = self.circuits.is_open
+        return self.inner.conduct(episode, specs, **masks)
+
+
 class Engine:
     """Plays orders in a thread of its own, as one run of the store. Made and closed by whoever serves. `books`: those
     that its ceiling and quotas are kept over, where another process has them."""
@@ -187,6 +208,7 @@ class Engine:
         self.deciding = threading.Lock()  # encoders are used by one thread at a time
         self._store, self._plan, self._pool = store, plan, pool
         by_name = {spec.name: spec for spec in pool.specs}
+        self._models = by_name.keys()
         self.circuits = Circuits()
         self._ledger = Ledger(by_name, books or OwnBooks.of(store, plan.pool, max_cost_usd, quotas))
         self._orders: dict[str, Order] = {}
@@ -363,8 +385,10 @@ class Engine:
             self._unstored.discard(name)
             self._ledger.replied(name, getattr(event, "index", None), event.reply)
         elif isinstance(event, EpisodeFinished):
-            # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
+            # Its server could not be asked, where no reply is missing that was paid for and could not be stored. Of a
+            # workflow that is told; what is under way then are other steps, which are given up.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
+            failed = failed and not self._orders[name].policy.rounds
             if usd := self._ledger.over(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
             self._unstored.discard(name)
@@ -374,9 +398,15 @@ class Engine:
         order.recording_since = now  # an event that was stored with this one took no more
         if isinstance(event, TurnStarted):
             order.turn = event.index
+            order.asked_for[event.index] = event.decision.model
             self.circuits.asked(event.decision.model)
-        elif isinstance(event, Turn):
-            self._note_reply(event)
+        elif isinstance(event, Replied):
+            self._note_reply(order.asked_for[event.index], event.reply)
+        elif isinstance(event, Plan):
+            if event.workflow is not None and order.policy.rounds == 1:
+                order.last_step = len(event.workflow) - 1
+            if event.planner in self._models:
+                self._note_reply(event.planner, event.reply)
         try:
             order.tell(event)
         finally:
@@ -388,18 +418,21 @@ class Engine:
         order = self._orders.get(ask.episode)
         if order is None or not order.streams:
             return None
-        turn = order.turn
-        return lambda piece: order.tell(Delta(ask.episode, turn, piece, ask.live))
+        # Steps of a workflow are asked side by side.
+        is_step = order.policy.rounds > 0 and order.asked_for.get(ask.sample) == ask.model
+        turn = ask.sample if is_step else order.turn
+        live = ask.live or (is_step and turn == order.last_step and _is_answer(ask))
+        return lambda piece: order.tell(Delta(ask.episode, turn, piece, live))
 
-    def _note_reply(self, turn: Turn) -> None:
+    def _note_reply(self, model: str, reply: Reply) -> None:
         """Note whether a model could be asked. That a request is too long for it, or that its server does not take it
         as it is, says nothing of the others."""
-        if turn.reply.finish_reason in (TOO_LONG, NOT_ACCEPTED):
+        if reply.finish_reason in (TOO_LONG, NOT_ACCEPTED) or reply == NOT_ASKED:
             return
-        if Flag.FAILED_OVER in turn.flags:
-            self.circuits.failed(turn.decision.model)
-        elif turn.messages and not turn.reply.reused:
-            self.circuits.replied(turn.decision.model)
+        if reply.error is not None and reply.error.kind == "infrastructure":
+            self.circuits.failed(model)
+        elif not reply.reused:
+            self.circuits.replied(model)
 
     def _reason(self, episode: Episode) -> EndReason | None:
         """Why an episode shall end now; None when it shall not."""
@@ -432,11 +465,14 @@ class Engine:
 
 
 def _is_last(episode: Episode, ask: Ask) -> bool:
-    """Whether a reply's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that has to
-    be checked first is none, nor is that of a workflow's step."""
+    """Whether a reply's text is the answer, whatever it says: a Worker's, after which no turn is left."""
     counted = sum(turn.counts for turn in episode.turns)
-    last = ask.role is Role.WORKER and counted >= episode.turn_budget - 1 and not episode.plans
-    return last and not ask.answer_format and not ask.must_call
+    return _is_answer(ask) and counted >= episode.turn_budget - 1 and not episode.plans
+
+
+def _is_answer(ask: Ask) -> bool:
+    """Whether a reply, where it is the last one, can go out as it comes: text that has to be checked first cannot."""
+    return ask.role is Role.WORKER and not ask.answer_format and not ask.must_call
 
 
 def _form_fault(order: Order, answer: str) -> bool | Failure:

@@ -16,19 +16,23 @@ _SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
 class LiveText:
     """The text of one reply, that of turn `turn`. What was `sent` is a beginning of the answer, but where a reply is
     changed afterwards: `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`:
-    what the model was sent, of which it may repeat the notes; `begun`: what the replies before it wrote, where these
-    broke off and it goes on."""
+    what the model was sent, of which it may repeat the notes, and of a workflow's step its `subtask`; `begun`: what the
+    replies before it wrote, where these broke off and it goes on. `is_lost`: another text takes its place."""
 
     turn: int = 0
     stops: Sequence[str] = ()
     messages: Sequence[Message] = ()
+    subtask: str = ""
     begun: str = ""
     raw: str = ""
     sent: str = ""
+    is_lost: bool = False
 
     def feed(self, piece: str) -> str:
         """Take more of the reply; what can be sent now, which may be nothing."""
         self.raw += piece
+        if self.is_lost:
+            return ""
         text = self.so_far
         ends = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         held = max((len(stop) for stop in self.stops), default=1) - 1
@@ -36,7 +40,7 @@ class LiveText:
         if self.has_notes:
             whole = [*_SENTENCE_END.finditer(text)]
             text = text[: whole[-1].end()] if whole else ""
-            if without_echo(text, ()) != text.strip():
+            if without_echo(text, (), self.subtask).strip() != text.strip():
                 return ""
         return self._send(text.rstrip())
 

@@ -380,12 +380,12 @@ class Offer:
 def _check_images(tier: Tier, policy: Policy) -> None:
     """ApiError for a policy whose prompts hold the text of a conversation alone."""
     checkpoint = getattr(innermost(policy), "checkpoint", None)
-    why = "answers by workflows, whose steps read the text of a conversation alone" if policy.rounds else ""
     if checkpoint is not None and checkpoint.protocol is Protocol.RELEASED:
-        why = "is played by the released protocol, whose prompts hold text alone"
-    if why:
-        message = f"'{tier.name}' {why}: send no images, or ask for another tier."
-        raise bad_request(message, code="no_model_reads_images")
+        raise bad_request(
+            f"'{tier.name}' is played by the released protocol, whose prompts hold text alone: send no images, or ask "
+            "for another tier.",
+            code="no_model_reads_images",
+        )
 
 
 @dataclass(frozen=True, slots=True)
