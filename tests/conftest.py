@@ -123,8 +123,8 @@ CHROMIUM_ARGUMENTS = [
     "--disable-sync",
     # All tabs at one address share a process: each need not compile the app's scripts again.
     "--process-per-site",
-    # A page lives for seconds: what compilers optimise for it comes too late.
-    "--js-flags=--no-opt --no-maglev",
+    # A page lives for seconds: what a compiler optimises for it comes too late.
+    "--js-flags=--no-opt",
 ]
 
 
