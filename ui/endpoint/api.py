@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
+from storage.shelves.endpoint import ApiKey
 from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.conversation import read_request
 from ui.endpoint.course import Course
@@ -46,6 +47,9 @@ from ui.endpoint.service import Service, first_decision, take_feedback
 from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import ChatRequest, DecisionRequest, FeedbackRequest, ResponsesRequest
 from ui.program import version
+
+#: A body that is no larger is read in the loop that serves.
+SMALL_BYTES = 32 * 1024
 
 
 def endpoint_app(
@@ -97,12 +101,16 @@ def _add_routes(router: APIRouter, service: Service) -> None:
         wanted = await run_check(partial(answer_format, given, param)) if given else None
         listener = Listener(patient=not body.stream)
 
-        def ordered() -> Order:
-            # Megabytes of images take a while.
-            asked = replace(read_request(body), answer_format=wanted)
-            return service.order(asked, request.state.key, listener.tell)
+        key: ApiKey | None = request.state.key
 
-        order = await run_in_threadpool(ordered)
+        def ordered() -> Order:
+            asked = replace(read_request(body), answer_format=wanted)
+            return service.order(asked, key, listener.tell)
+
+        # To another thread and back takes longer than to order a small request; megabytes of images take a while.
+        is_small = len(await request.body()) <= SMALL_BYTES
+        at_once = is_small and service.is_ready(body.model, body.trinity.argmax, key)
+        order = ordered() if at_once else await run_in_threadpool(ordered)
         order.streams = bool(body.stream)
         course = Course(order, service.endpoint.inspector)
         reply = form(course)
@@ -282,8 +290,7 @@ class StrictRoute(APIRoute):
         """Of one that takes a body: read it and ask the function. FastAPI's own of any other."""
         if self.body_field is None:
             return super().get_route_handler()
-        form = self.body_field.field_info.annotation
-        assert form is not None
+        form: Any = self.body_field.field_info.annotation
 
         async def strictly(request: Request) -> Response:
             response: Response = await self.endpoint(_read(form, request, await request.body()), request)
@@ -322,7 +329,7 @@ class _Shortcut:
             (method, one.path): one.get_route_handler()
             for one in routes
             if isinstance(one, StrictRoute) and one.body_field is not None
-            for method in one.methods
+            for method in one.methods or ()
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

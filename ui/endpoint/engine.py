@@ -200,6 +200,11 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is under way, to which the next request belongs."""
+        return self._inbox is not None and not self._inbox.closed
+
     def admit(self, key: ApiKey | None) -> Ceiling | None:
         """Count one more request; where a limit by day or month is used up, it instead."""
         return self._ledger.admit(key)
@@ -207,7 +212,7 @@ class Engine:
     def new_place(self) -> tuple[str, int]:
         """The run and the place in it of the next request. The first one begins a run."""
         with self._lock:
-            if self._inbox is None or self._inbox.closed:
+            if not self.is_open:
                 self._start()
             self._number += 1
             return self.run, self._number - 1
