@@ -59,6 +59,7 @@ from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.spending import paid_models
 
 log = logging.getLogger(__name__)
 
@@ -286,7 +287,8 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
-        recorder = Recorder(self._store, owner(), self._kept, self._note)
+        may_cost = bool(paid_models(self._pool.specs))
+        recorder = Recorder(self._store, owner(), self._kept, self._note, may_cost)
         events = drive_arriving(
             inbox.take,
             _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),
