@@ -20,6 +20,7 @@ from storage.store import Store
 from tests.builders.stores import new_store
 from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
 from ui.cli import main
+from ui.endpoint import tiers as tiers_of
 from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
@@ -242,7 +243,7 @@ def test_a_request_is_ordered_at_once_only_where_nothing_has_to_be_looked_up(
         assert ready("trinity", False, None)
         assert not ready("trinity", True, None), "another policy has to be loaded"
         assert ready("best", None, None)
-        monkeypatch.setattr("ui.endpoint.tiers.KNOWN_S", 0.0)
+        monkeypatch.setattr(tiers_of, "KNOWN_S", 0.0)
         assert not ready("best", None, None), "the store says anew which is best"
         assert not ready("trinity@c0000000000", None, None)
         free, limited = (
