@@ -272,7 +272,7 @@ class HttpPool(BackgroundPool):
             client = ChatClient(spec, key, limits, headers)
             throttle = shared[spec.service] if spec.service else None
             self._endpoints[spec.name] = Endpoint(spec, client, limits, throttle)
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         clients = [endpoint.client for endpoint in self._endpoints.values()]
         thread = Thread(target=_run, args=(self._loop, clients), name="http-pool", daemon=True)
         thread.start()
@@ -308,6 +308,15 @@ def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
     if not (key.isascii() and key.isprintable()):
         raise PoolError(f"The key in {variable} holds characters that no header can carry; set it again.")
     return key
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop; the fast one where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _run(loop: asyncio.AbstractEventLoop, clients: Sequence[ChatClient]) -> None:

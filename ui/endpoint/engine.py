@@ -61,6 +61,7 @@ from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.spending import paid_models
 
 log = logging.getLogger(__name__)
 
@@ -225,6 +226,11 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is under way, to which the next request belongs."""
+        return self._inbox is not None and not self._inbox.closed
+
     def admit(self, key: ApiKey | None) -> Ceiling | None:
         """Count one more request; where a limit by day or month is used up, it instead."""
         return self._ledger.admit(key)
@@ -232,7 +238,7 @@ class Engine:
     def new_place(self) -> tuple[str, int]:
         """The run and the place in it of the next request. The first one begins a run."""
         with self._lock:
-            if self._inbox is None or self._inbox.closed:
+            if not self.is_open:
                 self._start()
             self._number += 1
             return self.run, self._number - 1
@@ -306,7 +312,8 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
-        recorder = Recorder(self._store, owner(), self._kept, self._note)
+        may_cost = bool(paid_models(self._pool.specs))
+        recorder = Recorder(self._store, owner(), self._kept, self._note, may_cost)
         events = drive_arriving(
             inbox.take,
             _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),

@@ -217,6 +217,12 @@ class Offer:
         """The name of the policy that decides in a tier."""
         return self._best(tier).policy if tier.policy in (BEST, "") else tier.policy
 
+    def remembers(self, tier: Tier) -> bool:
+        """Whether the store need not be asked who decides in a tier."""
+        return tier.policy not in (BEST, "") or (
+            tier.name in self._chosen and time.monotonic() - self._chosen[tier.name][0] < KNOWN_S
+        )
+
     def turns_of(self, tier: Tier) -> int:
         """The turn budget of a tier where a request names none: the best single model is asked once."""
         return self._best(tier).turns if tier.policy in (BEST, "") else tier.turns
