@@ -85,9 +85,8 @@ class Flag(StrEnum):
     REFUSED = "refused"  # the model, or its provider's content filter, would not answer
     UNKNOWN_FINISH = "unknown_finish"  # the server gave a reason to stop that nobody knows
     UNASKED_TOOL_CALL = "unasked_tool_call"  # the model called a tool that nobody offered: nobody answers it
-    FAILED_OVER = (
-        "failed_over"  # its model could not be asked, and is masked from here on; the turn does not count
-    )
+    FAILED_OVER = "failed_over"  # its model could not be asked, or broke off; the turn does not count
+    CONTINUED = "continued"  # its reply goes on where the one before broke off, which a person was reading
     REPAIRED = "repaired"  # the answer, written again in the form that was asked for; the turn does not count
     REUSED = "reused"  # the reply was there already: nobody was asked, and nothing was paid
     RECORDED = "recorded"  # the reply is a row of an outcome table: the model had given it before, to the bare question
@@ -408,6 +407,7 @@ class Ask:
     images: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     answer_format: str = ""  # JSON of the form that the answer shall have, as OpenAI's `response_format`
     may_call: bool = True  # False: they only explain the calls that the messages hold
+    live: bool = field(default=False, compare=False)  # a person reads it as it comes: it is not begun again
     judged: str | None = field(default=None, compare=False)  # the answer that a Verifier judges
     episode: str = field(default="", compare=False)  # whose turn it is: no part of what is asked
     budget_usd: float | None = field(default=None, compare=False)  # what its tries may cost; None: no limit
@@ -455,12 +455,14 @@ class EpisodeStarted:
 
 @dataclass(frozen=True, slots=True)
 class TurnStarted:
-    """The coordinator has decided and the prompt is built; the model has not been asked yet."""
+    """The coordinator has decided and the prompt is built; the model has not been asked yet. `kept_as`: of a step that
+    another model was asked for in vain, the number of the turn that this call becomes; None for no such call."""
 
     episode_id: str
     index: int
     decision: Decision
     messages: tuple[Message, ...]
+    kept_as: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,6 +472,7 @@ class Delta:
     episode_id: str
     index: int
     text: str
+    live: bool = False  # it is the answer's, whatever follows
 
 
 @dataclass(frozen=True, slots=True)

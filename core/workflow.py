@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TypeGuard
 
@@ -83,6 +83,12 @@ class Workflow:
         """The most steps that run side by side."""
         depths = self.depths
         return max(depths.count(depth) for depth in set(depths))
+
+    def done_by(self, models: tuple[int, ...]) -> Workflow:
+        """The same steps, which read the same ones, of models in these slots. By ids of models an access list would now
+        name other steps, so it is written by their places."""
+        by_id = self.mode is AccessMode.CHOOSE_ID and models != self.models
+        return replace(self, models=models, mode=AccessMode.AUTO if by_id else self.mode)
 
     def readers(self, place: int) -> tuple[int, ...]:
         """The steps that read this one, directly or through others, in order."""

@@ -141,12 +141,14 @@ class _OpenEpisode:
 @dataclass
 class Recorder:
     """Stores events of the runs of one `owner`: those that were added, in one transaction. `keep` and `beside` are as
-    `record` has them. Of what is stored it remembers only what spares it a query."""
+    `record` has them; `may_cost`: a reply whose price is not known may have cost money, or has cost nothing. Of what is
+    stored it remembers only what spares it a query."""
 
     store: Store
     owner: str | None = None
     keep: Callable[[Event], Event | None] = lambda event: event
     beside: Callable[[Connection, Event], None] = lambda connection, event: None
+    may_cost: bool = True
     _open: dict[str, _OpenEpisode] = field(default_factory=dict)
     _unknown: set[str] = field(default_factory=set)  # episodes whose beginning could not be stored
     _added: list[Event] = field(default_factory=list)
@@ -225,7 +227,8 @@ class Recorder:
         events = [event for event in events if not isinstance(event, Delta)]
         if not events:
             return
-        with writing(self.store.engine, durable=any(map(_is_paid, events))) as connection:
+        durable = any(_is_paid(event, self.may_cost) for event in events)
+        with writing(self.store.engine, durable=durable) as connection:
             checked = set[str]()
             ending = {event.episode.id for event in events if isinstance(event, EpisodeFinished)}
             for event in events:
@@ -278,6 +281,9 @@ class Recorder:
 
     def _turn_started(self, connection: Connection, event: TurnStarted) -> None:
         prompt = mapping.prompt_text(event.messages)
+        if event.kept_as is not None:  # the call in vain becomes a turn of its own
+            for move in _MOVE:
+                connection.execute(move, {**_place(event), "to": event.kept_as})
         is_new = self._open[event.episode_id].is_new
         held = None if is_new else connection.execute(_HELD, _place(event)).first()
         if held is not None:
@@ -360,10 +366,12 @@ class Recorder:
         self._open[known.id] = _OpenEpisode(known.run_id, known.models, progress, is_new)
 
 
-def _is_paid(event: Event) -> bool:
+def _is_paid(event: Event, may_cost: bool) -> bool:
     """Whether it holds a reply that cost money, or may have: what a table recorded was paid for long ago."""
     reply = event.reply if isinstance(event, Replied | Plan | Judgement) else None
-    return reply is not None and reply.usage.charged_usd != 0 and reply.recorded is None
+    if reply is None or reply.recorded is not None:
+        return False
+    return may_cost if reply.usage.charged_usd is None else reply.usage.charged_usd != 0
 
 
 def _is_finished(episode_id: str) -> StoreError:
@@ -405,6 +413,7 @@ _HELD = (
     .where(_here(turn))
 )
 _FORGET = [delete(table).where(_here(table)) for table in (turn, text, state)]
+_MOVE = [update(table).where(_here(table)).values(idx=bindparam("to")) for table in (turn, text, state)]
 _FORGET_PARTIAL = delete(text).where(_here(text), text.c.kind == "partial")
 _FORGET_REPLY = delete(text).where(_here(text), text.c.kind != "prompt")
 _PAID = ("cost_usd", "at_most_usd", "unread_usd")

@@ -14,7 +14,7 @@ from core.conduct.session import Planner, conduct
 from core.draws import uniform
 from core.episode import Episode, Reply, Turn, Usage, WritePlan
 from core.errors import ConfigError, NothingAllowed
-from core.play.policies import Masks, Policy
+from core.play.policies import Policy, StepMasks
 from core.pool.spec import ModelSpec
 from core.workflow import MOST_STEPS, AccessMode, Workflow
 
@@ -56,12 +56,13 @@ class FixedPlanner(Planner):
     id: str
     models: tuple[str, ...]
     workflow: Workflow
+    heeds_masks = False
 
     def write(self, requests: Sequence[WritePlan]) -> list[Reply]:
         return [Reply(write_workflow(self.workflow), usage=_FREE)] * len(requests)
 
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
     ) -> Generator[Any, Any, Episode]:
         """As any planner's; NothingAllowed where a step's model cannot be asked about the task."""
         steps = {self.models[slot] for slot in self.workflow.models} & specs.keys()
@@ -210,6 +211,8 @@ def reads_others(workflow: Workflow) -> bool:
 class SameModelPlanner(WrappedPlanner):
     """Another planner's workflows with every step given to one model: as many calls, no team."""
 
+    heeds_masks = False
+
     def __init__(self, inner: Planner, model: str) -> None:
         super().__init__(inner)
         self.model, self.iteration = model, None
@@ -280,7 +283,7 @@ class RecordedWorkflows(Planner):
     rounds: int = 1
 
     def conduct(
-        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
     ) -> Generator[Any, Any, Episode]:
         carried = {index: turn for (name, index), turn in self.carried.items() if name == episode.id}
         own = replace(self, rounds=len({plan.round for plan in episode.plans}))

@@ -2,9 +2,10 @@
 what steps pass on of it, which of them the last one never uses, and whether a change of one can reach the answer.
 
 A step may read what its access list names; what it is sent of that is another matter. In full instructions it is every
-reply. In the short form of the pocket models it is one plan or one answer, or nothing. A recorded model was sent the
-bare question; its step works, or compares its answer with those that it reads, by the same first words as in the short
-form.
+reply: quoted with the problem, or, where a person's conversation is to be gone on with, behind that conversation
+(`core.play.chat`). In the short form of the pocket models it is one plan or one answer, or nothing. A recorded model
+was sent the bare question; its step works, or compares its answer with those that it reads, by the same first words as
+in the short form.
 """
 
 from __future__ import annotations
@@ -17,11 +18,14 @@ from typing import Literal
 
 from core.changes import Change
 from core.episode import Flag, Message, Recorded, Reply, Role, Task, Turn, Verdict
-from core.play.forking import ForkedStep
+from core.images import image_count
+from core.play import chat
+from core.play.forked_steps import ForkedStep
 from core.play.roles import (
     answer_format,
     check_prompt,
     dialect_and_tag,
+    prompt_tokens,
     quote,
     terse_answer,
     terse_prompt,
@@ -132,13 +136,24 @@ def planner_messages(
 
 
 def step_messages(
-    spec: ModelSpec, task: Task, subtask: str, visible: Sequence[Done], *, last: bool
+    spec: ModelSpec, task: Task, subtask: str, visible: Sequence[Done], *, last: bool, alone: bool = False
 ) -> tuple[Message, ...]:
-    """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode."""
+    """What a step's model is sent: the whole question, what its access list allows and nothing else of the episode;
+    `alone` for the only step of a workflow. Of a conversation, empty where its window cannot hold it."""
     if spec.dialect == "recorded":
         return (Message("user", task.question),)
     if spec.dialect == "terse":
         return (Message("user", terse_step(task.question, subtask, visible)),)
+    if task.conversation:
+        room = spec.text_tokens(image_count(task.conversation))
+        return chat.step_messages(
+            task.conversation,
+            _one_line(subtask),
+            [(_one_line(one.subtask), one.text) for one in visible if one.text],
+            lambda messages: room is None or prompt_tokens(messages) <= room,
+            last=last,
+            alone=alone,
+        )
     sections = [quote("The problem:", task.question)]
     for one in visible:
         if one.text:
@@ -153,6 +168,16 @@ def step_messages(
 def _one_line(text: str) -> str:
     """A subtask on one line, so that it can open no quotation of its own."""
     return " ".join(text.split())
+
+
+def is_chat(messages: Sequence[Message], task: Task) -> bool:
+    """Whether a step's model was sent a person's conversation as it is; older recordings quote it."""
+    return bool(task.conversation and messages) and messages[0].content != _STEP_SYSTEM
+
+
+def answer_in_chat(text: str, task: Task, subtask: str) -> str:
+    """What a step that writes the next reply of a conversation answers: all of it but what it repeats of the notes."""
+    return chat.without_echo(text.strip(), task.conversation, _one_line(subtask))
 
 
 # The short form. Its subtasks begin with one of four words; anything else is a step that solves.
@@ -249,34 +274,34 @@ class Passed:
     recorded: bool = False
 
 
-def passed(question: str, turns: Sequence[Turn]) -> dict[int, Passed]:
+def passed(task: Task, turns: Sequence[Turn]) -> dict[int, Passed]:
     """What each of an episode's turns was given, by its number; `turns` are all those of its workflows that are over,
-    in order. Turns that are no steps are left out."""
-    return _follow(question, turns)[0]
+    in order. Left out are turns that are no steps, and calls in vain whose step another model did."""
+    return _follow(task, turns)[0]
 
 
-def _follow(question: str, turns: Sequence[Turn]) -> tuple[dict[int, Passed], int | None]:
+def _follow(task: Task, turns: Sequence[Turn]) -> tuple[dict[int, Passed], int | None]:
     """What each turn was given, and the turn that gave the answer in force at the end, None where none did."""
     done: dict[int, Done] = {}
     found: dict[int, Passed] = {}
     source = None
     for turn in turns:
-        if turn.step is None:
+        if turn.step is None or not turn.counts:
             continue
         visible = {one: done[one] for one in turn.step.visible if one in done}
-        found[turn.index] = _passed(question, turn, visible)
-        done[turn.index] = _done(turn, [*visible.values()])
-        source = turn.index if _gives_answer(turn, done[turn.index]) else source
+        found[turn.index] = _passed(task, turn, visible)
+        done[turn.index] = _done(task, turn, [*visible.values()])
+        source = turn.index if _gives_answer(task, turn, done[turn.index]) else source
     return found, source
 
 
-def unused(question: str, turns: Sequence[Turn]) -> frozenset[int]:
+def unused(task: Task, turns: Sequence[Turn]) -> frozenset[int]:
     """The turns of which nothing reached the last step of their round, directly or through others, and which the
     episode's answer does not come from either. Empty where it cannot be told of some."""
-    given, source = _follow(question, turns)
+    given, source = _follow(task, turns)
     if any(one.sent is None for one in given.values()):
         return frozenset()
-    last = {turn.step.round: turn.index for turn in turns if turn.step is not None}
+    last = {turn.step.round: turn.index for turn in turns if turn.step is not None and turn.counts}
     reached: set[int] = set()
     to_do = [*last.values(), *([] if source is None else [source])]
     while to_do:
@@ -307,13 +332,13 @@ class _Effect:
     def __init__(self, step: ForkedStep, change: Change, dialects: Mapping[str, Dialect]) -> None:
         self.step, self.change = step, change
         self.before, self.after = step.workflow, step.changed(change)
-        self.dialects = dialects
+        self.dialects, self.task = dialects, step.parent.task
         own = range(step.first, step.first + len(self.before))
         self.turns = {turn.index - step.first: turn for turn in step.parent.turns if turn.index in own}
         self.done: dict[int, Done] = {}
         for place, turn in self.turns.items():
             seen = [self.done[one] for one in self.before.reads[place] if one in self.done]
-            self.done[place] = _done(turn, seen)
+            self.done[place] = _done(self.task, turn, seen)
 
     def reach(self) -> Reach:
         if len(self.turns) < len(self.before) or any(map(_is_unknown, self.turns.values())):
@@ -328,7 +353,7 @@ class _Effect:
         if not changed:
             return Reach.SAME
         kept = {turn.index - self.step.first for turn in self.step.kept}
-        sources = [one for one in self.turns if _gives_answer(self.turns[one], self.done[one])]
+        sources = [one for one in self.turns if _gives_answer(self.task, self.turns[one], self.done[one])]
         may = [one for one in changed if self._may_give(one, "answer")]
         if any(one >= max(sources, default=-1) for one in may):
             return Reach.ANSWER
@@ -338,7 +363,7 @@ class _Effect:
     def _dialect(self, place: int) -> Dialect:
         """How a step's model is prompted after the change."""
         model = self.step.parent.models[self.after.models[place]]
-        was = _dialect(self.turns[place])
+        was = _dialect(self.task, self.turns[place])
         return self.dialects.get(model, was) if self.after.models[place] != self.before.models[place] else was
 
     def _speaks_anew(self, place: int) -> bool:
@@ -381,41 +406,52 @@ class _Effect:
         return gave or (terse_role(self.after.subtasks[place]) is Role.THINKER) == (part == "plan")
 
 
-def _passed(question: str, turn: Turn, seen: Mapping[int, Done]) -> Passed:
+def _passed(task: Task, turn: Turn, seen: Mapping[int, Done]) -> Passed:
     if not turn.messages:
         return Passed(None, ()) if _is_unknown(turn) else Passed((), (), asked=False, short=True)
     assert turn.step is not None
     content = turn.messages[-1].content
-    if _dialect(turn) == "recorded":  # it was sent the question alone
+    if _dialect(task, turn) == "recorded":  # it was sent the question alone
         compared = [index for index, one in seen.items() if one.answer]
         word = subtask_word(turn.step.subtask)
         used = compared if word == "merge" else compared[-1:] if word == "check" else []
         return Passed((), tuple(used), short=True, recorded=True)
-    if _dialect(turn) != "terse":
-        whole = tuple(index for index, one in seen.items() if one.text and one.text in content)
+    if _dialect(task, turn) != "terse":
+        if is_chat(turn.messages, task):
+            added = turn.messages[len(task.conversation) :]
+            said = {one.content for one in added if one.role == "assistant"}
+            whole = tuple(index for index, one in seen.items() if one.text in said)
+        else:
+            whole = tuple(index for index, one in seen.items() if one.text and one.text in content)
         return Passed(whole, whole)
     word, latest = subtask_word(turn.step.subtask), [*seen.items()][::-1]
     if word in ("check", "merge"):
         sent = [
             index
             for index, one in seen.items()
-            if one.answer and check_prompt(question, one.answer) == content
+            if one.answer and check_prompt(task.question, one.answer) == content
         ]
         counted = [index for index, one in seen.items() if one.answer] if word == "merge" else sent[-1:]
         return Passed(tuple(sent if word == "merge" else sent[-1:]), tuple(counted), short=True)
-    plans = (index for index, one in latest if one.plan and work_prompt(question, one.plan) == content)
+    plans = (index for index, one in latest if one.plan and work_prompt(task.question, one.plan) == content)
     plan = tuple([index for index in [next(plans, None)] if index is not None])
     return Passed(plan, plan, short=True)
 
 
-def _done(turn: Turn, seen: Sequence[Done]) -> Done:
+def _done(task: Task, turn: Turn, seen: Sequence[Done]) -> Done:
     assert turn.step is not None
-    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(turn) != "general" else None)
+    return Done.of(0, turn.step.subtask, turn.reply, seen if _dialect(task, turn) != "general" else None)
 
 
-def _dialect(turn: Turn) -> Dialect:
-    """How a step's model was prompted; of one that asked nobody, as only the short form has them."""
-    return dialect_and_tag(turn.messages)[0] if turn.messages else "terse"
+def _dialect(task: Task, turn: Turn) -> Dialect:
+    """How a step's model was prompted, a conversation in full instructions too; of one that asked nobody, as only the
+    short form has them."""
+    if not turn.messages:
+        return "terse"
+    if task.conversation and turn.messages[0].content == _STEP_SYSTEM:
+        return "general"
+    found, _ = dialect_and_tag(turn.messages, task)
+    return "general" if found == "chat" else found
 
 
 def _is_unknown(turn: Turn) -> bool:
@@ -423,5 +459,5 @@ def _is_unknown(turn: Turn) -> bool:
     return not turn.messages and Flag.NOTHING_TO_JUDGE not in turn.flags
 
 
-def _gives_answer(turn: Turn, done: Done) -> bool:
-    return bool(done.answer) if _dialect(turn) != "general" else turn.answer_rule is not None
+def _gives_answer(task: Task, turn: Turn, done: Done) -> bool:
+    return bool(done.answer) if _dialect(task, turn) != "general" else turn.answer_rule is not None

@@ -3,24 +3,18 @@
     WritePlan or Ask -> Reply   AskSteps -> (turn, Reply)   Grade -> bool or Failure   everything else -> None
 
 A round: a plan (asked for again while it cannot be read), then every step as soon as what it reads is there, then, in
-the order of the steps, what each reply gave and its grade. The reply of a step is reported when it comes.
+the order of the steps, what each reply gave and its grade. The reply of a step is reported when it comes. Where
+somebody waits for the answer, a step whose model cannot be asked is given to another one: the call in vain becomes a
+turn of its own behind the steps of its round, which counts for none of the budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Unpack
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import ClassVar, Unpack
 
-from core.conduct.prompts import (
-    Done,
-    answer_to_judge,
-    planner_messages,
-    step_messages,
-    terse_role,
-    words_of,
-)
-from core.conduct.reading import read_workflow, write_workflow
+from core.conduct.reading import read_workflow
+from core.conduct.rounds import Conducted, Round, cannot_plan
 from core.draws import reply_seed, turn_key
 from core.episode import (
     Ask,
@@ -30,27 +24,20 @@ from core.episode import (
     EndReason,
     Episode,
     Failure,
-    Flag,
     Grade,
     Judgement,
-    Message,
     Plan,
     Replied,
     Reply,
     Role,
-    Status,
-    Step,
     Turn,
     TurnStarted,
     WritePlan,
 )
 from core.errors import ConfigError
-from core.finish import ONLY_UNASKED_CALLS
-from core.play import reading
-from core.play.answers import find_answer
 from core.play.judging import graded
-from core.play.policies import Masks, Policy
-from core.play.session import NOT_ASKED, reply_flags, visible_text
+from core.play.policies import Policy, StepMasks
+from core.play.session import as_served
 from core.pool.spec import ModelSpec
 from core.workflow import AccessMode, PlanFault, Workflow
 
@@ -67,13 +54,16 @@ class Planner(Policy):
 
     `mode`: the form in which its access lists are written. `asked_model`: the model of the pool that is asked for
     plans; empty where `write` gives them. `show_names`: whether it is told the models' names, and not their ids alone.
-    `iteration`: after how many iterations of training; None without."""
+    `heeds_masks`: whether it names no model that is masked; of one that may, others do such steps where somebody waits
+    for the answer. `iteration`: after how many iterations of training; None
+    without."""
 
     mode: AccessMode = AccessMode.CHOOSE_POSITION
     asked_model: str = ""
     decides_turns = False
     rounds: int = 1
     show_names: bool = False
+    heeds_masks: ClassVar[bool] = True
     iteration: int | None = None
 
     def decide(self, requests: Sequence[Decide]) -> list[Decision]:
@@ -82,11 +72,18 @@ class Planner(Policy):
             f"Policy '{self.id}' writes whole workflows, not single turns: compare its episodes instead."
         )
 
-    def conduct(self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[Masks]) -> Conduct:
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
+    ) -> Conduct:
         """The episode, run by its workflows of the models that it does not leave out; a step has no role to mask."""
         mask = masks.get("model_mask") or (True,) * len(episode.models)
         kept = [own and name not in episode.left_out for own, name in zip(mask, episode.models, strict=True)]
-        return conduct(episode, specs, self, model_mask=kept)
+        served, resting = masks.get("served", False), masks.get("resting", _nobody)
+        return conduct(episode, specs, self, model_mask=kept, served=served, resting=resting)
+
+
+def _nobody(model: str) -> bool:
+    return False
 
 
 def conduct(
@@ -96,13 +93,17 @@ def conduct(
     *,
     model_mask: Sequence[bool] = (),
     carried: Mapping[int, Turn] | None = None,
+    served: bool = False,
+    resting: Callable[[str], bool] = _nobody,
 ) -> Conduct:
     """Run an episode's workflows to its end and return it; recorded plans and turns are taken as they are.
 
     `model_mask` is True where a slot of `episode.models` may be named; empty allows all. `carried` are turns of another
     episode, by number, that are done as they were there, decision, messages and reply: nobody is asked, and they are
     read where they now stand. An infrastructure failure, of a model or of the grader, returns the episode as
-    missing."""
+    missing. Where somebody waits for the answer (`served`), a step whose model cannot be asked, or is masked, is given
+    to the next one of `episode.models` that can be, and so is the planning; where none is left the episode is
+    missing. Those of which `resting` is true then come last."""
     absent = [name for name in (*episode.models, *filter(None, [planner.asked_model])) if name not in specs]
     if absent:
         raise ConfigError(
@@ -110,7 +111,7 @@ def conduct(
             "made for, or add the model."
         )
     allowed = tuple(slot for slot in range(len(episode.models)) if not model_mask or model_mask[slot])
-    state = _Conducted(episode, specs, planner, allowed, carried or {})
+    state = Conducted(episode, specs, planner, allowed, carried or {}, served, resting)
     for round_ in range(planner.rounds):
         plan = yield from _planned(state, round_)
         if isinstance(plan, Failure):
@@ -119,30 +120,32 @@ def conduct(
             if plan.keeps:
                 break
             return state.ended(EndReason.UNREADABLE_PLAN)
-        first = state.first_turn(round_)
-        if first + len(plan.workflow) > episode.turn_budget:
+        if state.steps_before(round_) + len(plan.workflow) > episode.turn_budget:
             return state.ended(EndReason.BUDGET)
-        failure = yield from _run(state, plan.workflow, round_, first)
+        failure = yield from _run(state, plan.workflow, round_)
         if failure is not None:
             return state.missing(failure)
     return state.ended(EndReason.COMPLETED)
 
 
-def _planned(state: _Conducted, round_: int) -> Generator[Request, Response, Plan | Failure]:
+def _planned(state: Conducted, round_: int) -> Generator[Request, Response, Plan | Failure]:
     """The last plan of a round: the first that can be read, or the last one tried."""
     planner, episode = state.planner, state.episode
     plans = [plan for plan in episode.plans if plan.round == round_]
     attempts = MOST_ATTEMPTS if planner.asked_model else 1
-    while not plans or (plans[-1].workflow is None and not plans[-1].keeps and len(plans) < attempts):
+    while (
+        not plans
+        or cannot_plan(plans[-1])
+        or (plans[-1].workflow is None and not plans[-1].keeps and len(plans) < attempts)
+    ):
         messages = state.planner_messages(round_)
-        key = (
-            f"{turn_key(episode.seed, episode.task.id, state.first_turn(round_))}/plan/{round_}/{len(plans)}"
-        )
+        key = f"{turn_key(episode.seed, episode.task.id, state.steps_before(round_))}/plan/{round_}/{len(plans)}"
         question, words = episode.task.question, state.words
         request: Request = WritePlan(messages, question, state.allowed, key, round_, episode.id, words)
-        if planner.asked_model:
+        asked = state.asked_to_plan
+        if asked:
             request = Ask(
-                planner.asked_model,
+                asked,
                 Role.THINKER,
                 messages,
                 seed=reply_seed(episode.seed, episode.task.id),
@@ -151,18 +154,20 @@ def _planned(state: _Conducted, round_: int) -> Generator[Request, Response, Pla
             )
         reply = yield request
         assert isinstance(reply, Reply)
-        if reply.error is not None and reply.error.kind == "infrastructure":
+        reply = as_served(reply) if state.served and asked else reply
+        failed = reply.error is not None and reply.error.kind == "infrastructure"
+        if reply.error is not None and failed and not (state.served and asked):
             return reply.error
         read: Workflow | PlanFault = PlanFault.NO_LISTS
         if reply.error is None:
-            read = read_workflow(reply.text, allowed=state.allowed, mode=planner.mode)
+            read = read_workflow(reply.text, allowed=state.readable, mode=planner.mode)
         workflow = read if isinstance(read, Workflow) else None
         keeps = round_ > 0 and read is PlanFault.NO_LISTS and reply.error is None
         plan = Plan(
             episode.id,
             round_,
             len(plans),
-            planner.asked_model or planner.id,
+            asked or planner.id,
             messages,
             reply,
             workflow,
@@ -172,30 +177,28 @@ def _planned(state: _Conducted, round_: int) -> Generator[Request, Response, Pla
         yield plan
         plans.append(plan)
         state.plans.append(plan)
+        if reply.error is not None and failed:
+            state.cannot_plan.add(asked)
+            attempts += 1  # which says nothing of what the others write
+            if not state.asked_to_plan:
+                return reply.error
     return plans[-1]
 
 
-def _run(
-    state: _Conducted, workflow: Workflow, round_: int, first: int
-) -> Generator[Request, Response, Failure | None]:
-    """All steps of a round, whose turns begin at number `first`."""
-    round_state = _Round(state, workflow, round_, first)
+def _run(state: Conducted, workflow: Workflow, round_: int) -> Generator[Request, Response, Failure | None]:
+    """All steps of a round, whose turns begin behind those there are."""
+    first = len(state.turns)
+    round_state = Round(state, workflow, round_, first)
     while len(round_state.replies) < len(workflow):
         for place in round_state.ready():
-            decision, messages, known = round_state.begin(place)
-            yield TurnStarted(state.episode.id, first + place, decision, messages)
-            if known is not None:
-                yield Replied(state.episode.id, first + place, known)
-                round_state.replies[place] = known
+            if (failure := (yield from _begin(round_state, place))) is not None:
+                return failure
         if round_state.asked:
             answered = yield AskSteps(dict(round_state.asked))
             assert isinstance(answered, tuple)
             index, reply = answered
-            if reply.error is not None and reply.error.kind == "infrastructure":
-                return reply.error
-            yield Replied(state.episode.id, index, reply)
-            del round_state.asked[index]
-            round_state.replies[index - first] = reply
+            if (failure := (yield from _take(round_state, index - first, reply))) is not None:
+                return failure
     for place in range(len(workflow)):
         turn = round_state.turn(place)
         if turn.answer_after is not None and turn.answer_after not in state.grades and state.can_grade:
@@ -205,222 +208,34 @@ def _run(
             if isinstance(correct, Failure):
                 return correct
             state.grades[turn.answer_after] = bool(correct)
-        if turn.answer_after is not None and state.can_grade:
-            turn = replace(turn, correct_after=state.grades[turn.answer_after])
-        state.turns.append(turn)
-        if first + place >= len(state.episode.turns):
-            yield turn
+        yield from state.add(turn)
+    for number in range(len(round_state.in_vain)):
+        yield from state.add(round_state.turn_in_vain(number))
     return None
 
 
-@dataclass(slots=True)
-class _Conducted:
-    """An episode after its plans and turns so far."""
-
-    episode: Episode
-    specs: Mapping[str, ModelSpec]
-    planner: Planner
-    allowed: tuple[int, ...]  # slots of the pool that a workflow may name
-    carried: Mapping[int, Turn]
-    plans: list[Plan] = field(init=False)
-    turns: list[Turn] = field(default_factory=list)
-    grades: dict[str, bool] = field(default_factory=dict)
-    judgements: list[Judgement] = field(init=False)
-    can_grade: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.plans, self.can_grade = [*self.episode.plans], bool(self.episode.task.answer)
-        self.judgements = [*self.episode.judgements]
-        for turn in (*self.episode.turns, *self.carried.values()):
-            if turn.answer_after is not None and turn.correct_after is not None:
-                self.grades[turn.answer_after] = turn.correct_after
-
-    @property
-    def answer(self) -> str | None:
-        return self.turns[-1].answer_after if self.turns else None
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """One of these is each subtask; empty for any text."""
-        return words_of(self.specs[self.episode.models[slot]] for slot in self.allowed)
-
-    def first_turn(self, round_: int) -> int:
-        run = (plan.workflow for plan in self.plans if plan.round < round_)
-        return sum(len(workflow) for workflow in run if workflow is not None)
-
-    def planner_messages(self, round_: int) -> tuple[Message, ...]:
-        """What the planner is asked in this round."""
-        before = None
-        if round_:
-            workflow = next(plan.workflow for plan in reversed(self.plans) if plan.workflow is not None)
-            before = (write_workflow(workflow), visible_text(self.turns[-1].reply))
-        models = {slot: self.episode.models[slot] for slot in self.allowed}
-        planner = self.planner
-        return planner_messages(
-            self.episode.task.question,
-            models,
-            planner.mode,
-            show_names=planner.show_names,
-            before=before,
-            words=self.words,
-        )
-
-    def ended(self, reason: EndReason, status: Status = Status.FINISHED) -> Episode:
-        right = self.answer is not None and self.grades.get(self.answer, False)
-        return replace(
-            self.episode,
-            plans=tuple(self.plans),
-            turns=tuple(self.turns),
-            judgements=tuple(self.judgements),
-            status=status,
-            end_reason=reason,
-            answer=self.answer,
-            correct=right if self.can_grade and status is Status.FINISHED else None,
-        )
-
-    def missing(self, failure: Failure) -> Episode:
-        return replace(self.ended(EndReason.ERROR, Status.MISSING), error=failure.message)
+def _begin(
+    round_state: Round, place: int, kept_as: int | None = None
+) -> Generator[Request, Response, Failure | None]:
+    """Begin a step, by another model where the call that was made for it is `kept_as` a turn of its own."""
+    decision, messages, known = round_state.begin(place)
+    index = round_state.first + place
+    yield TurnStarted(round_state.state.episode.id, index, decision, messages, kept_as)
+    return None if known is None else (yield from _take(round_state, place, known))
 
 
-@dataclass(slots=True)
-class _Round:
-    """One workflow that is being run: what was asked, and what has come."""
-
-    state: _Conducted
-    workflow: Workflow
-    round: int
-    first: int
-    asked: dict[int, Ask] = field(default_factory=dict)  # by turn, no reply yet
-    begun: dict[int, tuple[Decision, tuple[Message, ...]]] = field(default_factory=dict)  # by place
-    replies: dict[int, Reply] = field(default_factory=dict)  # by place
-
-    def __post_init__(self) -> None:
-        for turn in self.state.episode.turns[self.first : self.first + len(self.workflow)]:  # recorded
-            place = turn.index - self.first
-            self.begun[place] = turn.decision, turn.messages
-            self.replies[place] = turn.reply
-
-    def ready(self) -> list[int]:
-        """Steps that can begin: what they read is there. Until all of these are begun none of them is asked."""
-        return [
-            place
-            for place, seen in enumerate(self.workflow.reads)
-            if place not in self.begun and all(earlier in self.replies for earlier in seen)
-        ]
-
-    def begin(self, place: int) -> tuple[Decision, tuple[Message, ...], Reply | None]:
-        """Who does a step, what it is sent, and its reply where nobody is asked for it."""
-        state, model = self.state, self._model(place)
-        if (carried := state.carried.get(self.first + place)) is not None:
-            self.begun[place] = carried.decision, carried.messages
-            return carried.decision, carried.messages, carried.reply
-        spec, subtask, seen = state.specs[model], self.workflow.subtasks[place], self.seen(place)
-        role = terse_role(subtask) if spec.dialect != "general" else Role.WORKER
-        messages: tuple[Message, ...] = ()
-        judged = answer_to_judge(subtask, seen) if role is Role.VERIFIER else ""
-        if spec.dialect == "recorded" and role is Role.VERIFIER and not judged:
-            role = Role.WORKER  # it has an answer of its own
-        if role is not Role.VERIFIER or judged:
-            last = place == len(self.workflow) - 1
-            messages = step_messages(spec, state.episode.task, subtask, seen, last=last)
-        decision = Decision(model, role, sampled=False)
-        self.begun[place] = decision, messages
-        if messages:
-            self.asked[self.first + place] = Ask(
-                model,
-                role,
-                messages,
-                seed=reply_seed(state.episode.seed, state.episode.task.id),
-                sample=self._sample(place),
-                judged=judged or None,
-                temperature=spec.role_temperature.get(role),
-                episode=state.episode.id,
-            )
-        return decision, messages, None if messages else NOT_ASKED
-
-    def _sample(self, place: int) -> int:
-        """Which draw of its model a step is, whatever order replies come in. Of a recorded model each row is drawn
-        once in an episode."""
-        spec = self.state.specs[self._model(place)]
-        if spec.dialect != "recorded":
-            return self.first + place
-        workflows = [plan.workflow for plan in self.state.plans if plan.round <= self.round]
-        steps = [
-            (slot, terse_role(subtask) in spec.roles)
-            for workflow in workflows
-            if workflow is not None
-            for slot, subtask in zip(workflow.models, workflow.subtasks, strict=True)
-        ]
-        return steps[: self.first + place].count((self.workflow.models[place], True))
-
-    def seen(self, place: int) -> list[Done]:
-        """What a step may read: the steps that its access list names, and where these are all earlier ones, in a later
-        round also the round before."""
-        found = []
-        for number in self._turns_before(place):
-            turn = self.state.turns[number]
-            assert turn.step is not None  # every turn of a workflow has one
-            slot = self.state.episode.models.index(turn.decision.model)
-            answer = (turn.answer_after or "") if turn.decision.role is not Role.THINKER else ""
-            text = visible_text(turn.reply).strip()
-            found.append(Done(slot, turn.step.subtask, text, turn.suggestion, answer))
-        return [*found, *(self.done(earlier) for earlier in self.workflow.reads[place])]
-
-    def done(self, place: int) -> Done:
-        model = self._model(place)
-        return Done.of(
-            self.state.episode.models.index(model),
-            self.workflow.subtasks[place],
-            self.replies[place],
-            self.seen(place) if self.state.specs[model].dialect != "general" else None,
-        )
-
-    def turn(self, place: int) -> Turn:
-        """A finished step as a turn, all but the grade of its answer."""
-        state = self.state
-        decision, messages = self.begun[place]
-        reply, spec, done = self.replies[place], state.specs[decision.model], self.done(place)
-        found, flags = reading.Reading(), list[Flag]()
-        if spec.dialect != "general":
-            answer = done.answer
-            if reply.recorded is not None:
-                found = reading.read_recorded(decision.role, reply)
-                flags += found.flags
-            elif reply != NOT_ASKED:
-                found = reading.read_reply(state.episode.protocol, spec.dialect, decision.role, done.text)
-                flags += found.flags
-            else:
-                flags.append(Flag.NOTHING_TO_JUDGE)
-        else:
-            task = state.episode.task
-            says = done.text and reply.finish_reason != ONLY_UNASKED_CALLS
-            rule = find_answer(done.text, task.grader, task.answer_pattern) if says else None
-            answer, last = (rule[0] if rule else ""), place == len(self.workflow) - 1
-            found = reading.Reading(answer_rule=rule[1] if rule else None)
-            if last and not answer:
-                flags.append(Flag.NO_ANSWER)
-        visible = (*self._turns_before(place), *(self.first + one for one in self.workflow.reads[place]))
-        return Turn(
-            episode_id=state.episode.id,
-            index=self.first + place,
-            decision=decision,
-            messages=messages,
-            reply=reply,
-            suggestion=found.suggestion,
-            verdict=found.verdict,
-            verdict_raw=found.verdict_raw,
-            answer_rule=found.answer_rule,
-            answer_after=answer or state.answer,
-            flags=(*flags, *reply_flags(reply)),
-            step=Step(self.round, place, self.workflow.subtasks[place], visible),
-        )
-
-    def _model(self, place: int) -> str:
-        return self.state.episode.models[self.workflow.models[place]]
-
-    def _turns_before(self, place: int) -> tuple[int, ...]:
-        """Turns of earlier rounds that a step may read: those of the round before, where its access is complete."""
-        complete = place > 0 and self.workflow.reads[place] == tuple(range(place))
-        if not (self.round and complete):
-            return ()
-        return tuple(range(self.state.first_turn(self.round - 1), self.first))
+def _take(round_state: Round, place: int, reply: Reply) -> Generator[Request, Response, Failure | None]:
+    """Take up the reply of a step; give it to another model where this one could not be asked. The failure where that
+    cannot be."""
+    state, index = round_state.state, round_state.first + place
+    reply = as_served(reply) if state.served else reply
+    failed = reply.error is not None and reply.error.kind == "infrastructure"
+    if failed and not state.served:
+        return reply.error
+    yield Replied(state.episode.id, index, reply)
+    round_state.asked.pop(index, None)
+    if not failed:
+        round_state.replies[place] = reply
+        return None
+    kept_as = round_state.fail(place, reply)
+    return reply.error if kept_as is None else (yield from _begin(round_state, place, kept_as))

@@ -9,8 +9,9 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,8 @@ def convert_gguf(weights: Path, folder: Path) -> None:
     """Write a GGUF file's model and tokenizer into a folder, as safetensors in bfloat16 (in which models are published;
     quantised weights lose nothing that counts) and a fast tokenizer. CheckpointError for a file that is no such model.
     """
-    from gguf import GGUFReader
-
     try:
-        with quiet_loading():
+        with quiet_loading(), _read_once() as read:
             tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
             # In float32 and then rounded: GGUF keeps Gemma's norms one too large, and 1 + w has no room in bfloat16.
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -176,8 +175,8 @@ def convert_gguf(weights: Path, folder: Path) -> None:
                 quantization_config=GgufConfig(dequantize=True),
                 output_loading_info=True,
             )
+            kind = read(str(weights)).fields["tokenizer.ggml.pre"].contents()
         model, loading = loaded
-        kind = GGUFReader(weights).fields["tokenizer.ggml.pre"].contents()
     except Exception as error:  # transformers and gguf check little and raise anything for damaged files
         raise CheckpointError(load_fault(f"the GGUF file {weights.name}", error)) from error
     if lacking := sorted({*loading["missing_keys"], *loading["mismatched_keys"]}):
@@ -189,6 +188,22 @@ def convert_gguf(weights: Path, folder: Path) -> None:
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     _save(model, tokenizer, folder)
+
+
+@contextmanager
+def _read_once() -> Iterator[Callable[[str], Any]]:
+    """What reads a GGUF file's header, kept as long as this lasts. transformers reads it anew for the tokenizer, the
+    settings and the weights, word by word of the vocabulary, and makes the table of all tensors' names for each part of
+    a model: most of the time that a conversion took."""
+    import gguf
+
+    library: Any = gguf
+    own = library.GGUFReader, library.get_tensor_name_map
+    library.GGUFReader, library.get_tensor_name_map = read, _ = [cache(one) for one in own]
+    try:
+        yield read
+    finally:
+        library.GGUFReader, library.get_tensor_name_map = own
 
 
 def _save(model: Any, tokenizer: Any, folder: Path) -> None:

@@ -39,6 +39,12 @@ class Masks(TypedDict, total=False):
     served: bool
 
 
+class StepMasks(Masks, total=False):
+    """`Masks` of workflows. `resting`: whether a model is better left alone now, where another one can do a step."""
+
+    resting: Callable[[str], bool]
+
+
 class Policy(ABC):
     """Base of whatever chooses the next (model, role). Batched: one call may decide for thousands of episodes at once.
 

@@ -15,7 +15,7 @@ import re
 import string
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from core.episode import Message, Protocol, Role, Task, TranscriptEntry
 from core.grader import WHOLE_REPLIES, Grader
@@ -30,7 +30,8 @@ from core.pool.spec import Dialect
 class Situation:
     """What a role's prompt may contain. `suggestion` and `answer` are the latest of the episode;
     `response` is the latest Worker reply whole and `thoughts` are all of them (released protocol only).
-    `fault`: what is wrong with the form of the answer, which is to be written again."""
+    `fault`: what is wrong with the form of the answer, which is to be written again; `begun`: as much of it as there is
+    where it broke off, and is to be gone on with."""
 
     task: Task
     protocol: Protocol = Protocol.PAPER
@@ -40,6 +41,7 @@ class Situation:
     response: str | None = None
     thoughts: tuple[str, ...] = ()
     fault: str = ""
+    begun: str = ""
 
 
 def dialect_and_tag(messages: Sequence[Message], task: Task | None = None) -> tuple[Dialect, str]:
@@ -67,6 +69,11 @@ def messages_for(
     it cannot; nothing else is ever shortened."""
     if dialect == "recorded":
         return (Message("user", situation.task.question),)
+    if dialect == "general" and situation.begun:
+        rest = chat.going_on(situation.begun)
+        left = None if room is None else room - prompt_tokens(rest)
+        before = messages_for(dialect, role, replace(situation, begun=""), key=key, room=left)
+        return (*before, *rest) if before else ()
     if dialect == "terse":
         question, answer = situation.task.question, situation.answer or ""
         return (Message("user", terse_prompt(role, question, situation.suggestion, answer)),)

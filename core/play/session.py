@@ -40,7 +40,7 @@ from core.episode import (
 from core.errors import CheckpointError, ConfigError
 from core.finish import ONLY_UNASKED_CALLS, TOO_LONG, UNASKED_CALLS, Finish
 from core.images import image_count
-from core.play import reading, roles
+from core.play import chat, reading, roles
 from core.play.judging import graded
 from core.play.marks import without_marks
 from core.pool.spec import ModelSpec
@@ -49,6 +49,8 @@ Request = Decide | Ask | Grade | TurnStarted | Replied | Judgement | Turn
 Response = Decision | Reply | bool | Failure | None
 Play = Generator[Request, Response, Episode]
 
+#: Who broke off so often in an episode is not asked to go on any more.
+MOST_BROKEN_OFF = 3
 #: The reply of a Verifier's turn before any answer: the turn is spent, but no model is asked.
 NOT_ASKED = Reply(text="", finish_reason="not_asked", usage=Usage(0, 0, 0.0))
 
@@ -67,7 +69,8 @@ def play(
     episode leaves out, and roles that none of the others can play, are masked besides. An infrastructure
     failure, of a model or of the grader, returns the episode as missing, without the turn it fell in. Where somebody
     waits for the answer (`served`), the turn of a model that could not be asked is kept, counts for no turn of the
-    budget, and the others play on; where none is left the episode is missing. An answer that has not the form that was
+    budget, and the others play on; where none is left the episode is missing. A reply that a person had begun to read
+    when it broke off is gone on with, also by its own model. An answer that has not the form that was
     asked for is then written again, once, by the same model. Raises ConfigError for an episode that cannot be
     played."""
     _check(episode, specs, model_mask, role_mask)
@@ -101,23 +104,19 @@ def play(
         nothing_to_judge = decision.role is Role.VERIFIER and judged is None
         messages: tuple[Message, ...] = ()
         if not nothing_to_judge:  # nothing either where its window cannot hold it
-            room, dialect = spec.prompt_tokens, spec.dialect
-            if images and room is not None:
-                room -= spec.image_tokens * images
-            situation = replace(state.situation, fault=fault)
-            messages = roles.messages_for(dialect, decision.role, situation, key=state.key, room=room)
+            situation = replace(state.situation, fault=fault, begun=state.begun)
+            room = spec.text_tokens(images)
+            messages = roles.messages_for(spec.dialect, decision.role, situation, key=state.key, room=room)
         yield TurnStarted(episode.id, index, decision, messages)
         reply: Response
         if images and messages and not spec.images:
-            reply = _cannot_see(spec)
+            reply = cannot_see(spec)
         elif messages:
             reply = yield state.ask(decision, messages, spec)
         else:
-            reply = NOT_ASKED if nothing_to_judge else _too_long_for(spec)
+            reply = NOT_ASKED if nothing_to_judge else too_long_for(spec)
         assert isinstance(reply, Reply)
-        if served and reply.error is not None and reply.finish_reason == TOO_LONG:
-            # Nobody measures the model by it: one with a larger window is asked in its place.
-            reply = replace(reply, error=replace(reply.error, kind="infrastructure"))
+        reply = as_served(reply) if served else reply
         failed = reply.error is not None and reply.error.kind == "infrastructure"
         if failed and not served:
             assert reply.error is not None
@@ -133,7 +132,7 @@ def play(
             turn = replace(turn, correct_after=bool(correct))
         state.add(turn)
         yield turn
-        if failed and not any(state.model_mask):  # nobody is left
+        if failed and state.model_mask and not any(state.model_mask):  # nobody is left
             assert reply.error is not None
             return state.missing(reply.error)
         end = end or state.ending()
@@ -233,6 +232,7 @@ class _EpisodeState:
     judgements: list[Judgement] = field(init=False)
     asked: Counter[tuple[str, tuple[Message, ...]]] = field(default_factory=Counter)
     uncounted: int = 0  # turns that are none of the budget's
+    begun: str = ""  # what there is of an answer that a person reads already, and that broke off
 
     def __post_init__(self, recorded: Sequence[Turn]) -> None:
         self.situation = roles.Situation(self.episode.task, self.episode.protocol)
@@ -255,12 +255,17 @@ class _EpisodeState:
         role, model = turn.decision.role, turn.decision.model
         self.uncounted += not turn.counts
         if Flag.FAILED_OVER in turn.flags:
-            # As if it had not been: the decision is taken again, without the model.
+            # As if it had not been: the decision is taken again, without the model, unless it wrote a part of it.
             self.turns.append(turn)
-            self.model_mask = tuple(
-                name != model and (not self.model_mask or self.model_mask[slot])
-                for slot, name in enumerate(self.episode.models)
-            )
+            failed = [
+                one for one in self.turns if Flag.FAILED_OVER in one.flags and one.decision.model == model
+            ]
+            self.begun = chat.joined(self.begun, chat.shown_of(turn.reply.text))
+            if len(failed) >= MOST_BROKEN_OFF or not turn.reply.text:
+                self.model_mask = tuple(
+                    name != model and (not self.model_mask or self.model_mask[slot])
+                    for slot, name in enumerate(self.episode.models)
+                )
             return
         said = [one.reply.text for one in self.turns if one.decision.model == model]
         text = transcript_text(turn.reply, said)
@@ -314,7 +319,7 @@ class _EpisodeState:
             key=self.key,
             episode_id=episode.id,
             model_mask=self.model_mask,
-            role_mask=self.role_mask,
+            role_mask=tuple(role is Role.WORKER for role in ROLE_ORDER) if self.begun else self.role_mask,
             messages=roles.router_messages(self.situation, len(episode.models)) if self.released else (),
         )
 
@@ -323,7 +328,7 @@ class _EpisodeState:
 
         It overrides neither a person's choice nor the role mask."""
         role = self.suggested_role
-        if role is None or decision.origin == "override":
+        if role is None or self.begun or decision.origin == "override":
             return decision
         place = ROLE_ORDER.index(role)
         for mask in (self.role_mask, decision.role_mask):  # what was asked for, and the policy's own
@@ -359,6 +364,8 @@ class _EpisodeState:
             )
             called = reply.tool_calls or reply.finish_reason == ONLY_UNASKED_CALLS  # which is no answer
             text = "" if cut or called or reply.error else reply.text
+            if self.begun and dialect != "terse" and not (called or reply.error):
+                text = chat.joined(self.begun, without_marks(text))
             found = reading.read_reply(
                 self.episode.protocol,
                 dialect,
@@ -376,6 +383,7 @@ class _EpisodeState:
         marks = {
             Flag.FAILED_OVER: unasked,
             Flag.REPAIRED: decision.origin == "repair",
+            Flag.CONTINUED: bool(self.begun),
             Flag.PROMPT_OVERFLOW: decision.prompt_overflow,
             Flag.PROMPT_SHORTENED: roles.is_shortened(messages),
             Flag.SELF_VERIFIED: is_judge and decision.model == self.answered_by,
@@ -425,7 +433,7 @@ def reply_flags(reply: Reply) -> list[Flag]:
     return [flag for flag, holds in noticed.items() if holds]
 
 
-def _too_long_for(spec: ModelSpec) -> Reply:
+def too_long_for(spec: ModelSpec) -> Reply:
     """The failure of a call that is not made."""
     message = (
         f"Model '{spec.name}' was not asked: question, latest answer and duty alone need more tokens than its window "
@@ -434,13 +442,21 @@ def _too_long_for(spec: ModelSpec) -> Reply:
     return replace(NOT_ASKED, finish_reason=TOO_LONG, error=Failure("model", message))
 
 
-def _cannot_see(spec: ModelSpec) -> Reply:
+def cannot_see(spec: ModelSpec) -> Reply:
     """The failure of a call that is not made, as the model would not see what it is asked about."""
     message = (
         f"Model '{spec.name}' was not asked: the conversation holds images, which it does not read; leave it out, or "
         "set images = true in its entry of the pool file where it does."
     )
     return replace(NOT_ASKED, finish_reason="error", error=Failure("infrastructure", message))
+
+
+def as_served(reply: Reply) -> Reply:
+    """A reply where somebody waits for the answer: nobody measures a model by a prompt that is too long for it, and one
+    with a larger window is asked in its place."""
+    if reply.error is None or reply.finish_reason != TOO_LONG:
+        return reply
+    return replace(reply, error=replace(reply.error, kind="infrastructure"))
 
 
 #: So many characters of a recorded reply stand in a transcript, its last ones: there its conclusion is.

@@ -87,7 +87,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def _resolve(self, host: str, port: int) -> list[str]:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await asyncio.to_thread(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             raise httpcore.ConnectError("its host name cannot be resolved") from error
         addresses = list(dict.fromkeys(str(info[4][0]) for info in found))

@@ -130,9 +130,10 @@ class Progress:
 
     is_sent: bool = False
 
-    async def trace(self, event: str, _: Mapping[str, Any]) -> None:
-        """Hear what httpcore does."""
-        self.is_sent = self.is_sent or event == "http11.send_request_body.complete"
+    async def sending(self, content: bytes) -> AsyncIterator[bytes]:
+        """The content of the request, for httpcore, which asks for more when it has sent it."""
+        yield content
+        self.is_sent = True
 
 
 class ChatClient:
@@ -169,7 +170,7 @@ class ChatClient:
             self._headers["Authorization"] = f"Bearer {key}"
         # httpcore's pool and not httpx's client around it, which takes no network backend, keeps cookies and reads
         # addresses of redirects even to leave them alone.
-        self._connections = _Connections(spec, is_private=is_private_by_name(url.host))
+        self._connections = _Connections(spec, self._url.origin, is_private=is_private_by_name(url.host))
         timeout = httpx.Timeout(spec.timeout_s, connect=min(CONNECT_TIMEOUT_S, spec.timeout_s), pool=None)
         self._extensions = {"timeout": timeout.as_dict()}
 
@@ -182,14 +183,15 @@ class ChatClient:
         """Send `body` once; with `stream` in it, pieces of text go to `on_piece` as they arrive.
         Raises CallFailed; cancelling the task closes the connection."""
         content = json.dumps(body, allow_nan=False).encode()
-        extensions = {**self._extensions, "trace": progress.trace}
+        request = httpcore.Request(
+            "POST",
+            self._url,
+            headers=[*self._headers.raw, (b"Content-Length", b"%d" % len(content))],
+            content=progress.sending(content),
+            extensions=self._extensions,
+        )
         try:
-            async with (
-                self._connections.one() as connection,
-                connection.stream(
-                    "POST", self._url, headers=self._headers.raw, content=content, extensions=extensions
-                ) as response,
-            ):
+            async with self._connections.answer(request) as response:
                 headers = httpx.Headers(response.headers)
                 if response.status != httpx.codes.OK:
                     raise self._failure(response.status, await self._error_words(response), headers)
@@ -254,8 +256,9 @@ class ChatClient:
     def _broken(self, error: Exception, counts: Counts | None = None) -> CallFailed:
         """A connection that failed; `counts` where it did so in the middle of an answer."""
         reason = self._secrets.quoted(str(error)) or type(error).__name__
+        what = "cannot be reached" if counts is None else "broke off in the middle of its answer"
         return infrastructure(
-            f"{self._name} cannot be reached: {reason}; check base_url and that the server runs.",
+            f"{self._name} {what}: {reason}; check base_url and that the server runs.",
             retry=True,
             counts=counts,
             unread="" if counts is None else "broken off",
@@ -392,36 +395,46 @@ class ChatClient:
 
 class _Connections:
     """Connections to one server, or to its proxy, which then resolves the server's name itself; as many as are used at
-    once. Each is a pool of its own: a pool of httpcore looks through all its connections at every request, and through
-    all of them again for each, so that 64 of them cost more than all else that a call needs."""
+    once. httpcore's pool makes them and no more: it looks through all its connections at every request, and through all
+    of them again for each, so that 64 of them cost more than all else that a call needs."""
 
-    def __init__(self, spec: ModelSpec, *, is_private: bool) -> None:
+    def __init__(self, spec: ModelSpec, origin: httpcore.Origin, *, is_private: bool) -> None:
+        at_hand = is_private_by_name(httpx.URL(spec.proxy).host) if spec.proxy else is_private
         options: dict[str, Any] = {
             "ssl_context": tls_context(spec.ca_file),
-            "max_connections": 1,
             "keepalive_expiry": KEEP_ALIVE_S,
+            "network_backend": GuardedBackend(allow_private=spec.allow_private or at_hand),
         }
-        self._make: Callable[[], httpcore.AsyncConnectionPool]
-        if spec.proxy:
-            at_hand = is_private_by_name(httpx.URL(spec.proxy).host)
-            backend = GuardedBackend(allow_private=spec.allow_private or at_hand)
-            self._make = partial(httpcore.AsyncHTTPProxy, spec.proxy, network_backend=backend, **options)
-        else:
-            backend = GuardedBackend(allow_private=spec.allow_private or is_private)
-            self._make = partial(httpcore.AsyncConnectionPool, network_backend=backend, **options)
+        pool = (
+            httpcore.AsyncHTTPProxy(spec.proxy, **options)
+            if spec.proxy
+            else httpcore.AsyncConnectionPool(**options)
+        )
+        self._make = partial(pool.create_connection, origin)
         # Those that nobody uses, and since when: the one used last is used next.
-        self._idle: deque[tuple[float, httpcore.AsyncConnectionPool]] = deque()
+        self._idle: deque[tuple[float, httpcore.AsyncConnectionInterface]] = deque()
 
     @asynccontextmanager
-    async def one(self) -> AsyncIterator[httpcore.AsyncConnectionPool]:
-        """One that nobody else uses until the block ends. Those that were idle for long are closed."""
+    async def answer(self, request: httpcore.Request) -> AsyncIterator[httpcore.Response]:
+        """What the server answers, over a connection that nobody else uses until the block ends. Those that were idle
+        for long are closed."""
         connection = self._idle.pop()[1] if self._idle else self._make()
+        while connection.has_expired():  # or its server has closed it
+            await connection.aclose()
+            connection = self._idle.pop()[1] if self._idle else self._make()
         try:
-            yield connection
+            response = await connection.handle_async_request(request)
+            try:
+                yield response
+            finally:
+                await response.aclose()
         finally:
             now = monotonic()
-            self._idle.append((now, connection))
-            while self._idle[0][0] < now - KEEP_ALIVE_S:
+            if connection.is_available():
+                self._idle.append((now, connection))
+            else:  # one that was cancelled may still be open
+                await connection.aclose()
+            while self._idle and self._idle[0][0] < now - KEEP_ALIVE_S:
                 await self._idle.popleft()[1].aclose()
 
     async def aclose(self) -> None:

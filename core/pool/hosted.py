@@ -84,6 +84,7 @@ class _Call:
     tries: int = 1
     faults: int = 0  # failed tries, but for those a server asked to repeat later
     shown_by: int | None = None
+    shown: str = ""
     refusal: str = ""  # why the last try failed
     progress: Progress = field(default_factory=Progress)  # of the try under way
     # Answers, by the way in which they could not be read.
@@ -93,6 +94,7 @@ class _Call:
         """Pass on the pieces of one try only: a later one says it all again."""
         self.shown_by = self.tries if self.shown_by is None else self.shown_by
         if self.on_piece is not None and self.shown_by == self.tries:
+            self.shown += piece
             self.on_piece(piece)
 
 
@@ -149,15 +151,16 @@ class Endpoint:
         if isinstance(outcome, Failure):
             if call.tries > 1:
                 outcome = replace(outcome, message=f"{outcome.message} It was tried {call.tries} times.")
-            return Reply(text="", finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
-        said = settle(outcome, ask.tools if ask.may_call else "")
+            said = call.shown if ask.live else ""
+            return Reply(said, finish_reason=reason, usage=bill.usage, latency_s=latency_s, error=outcome)
+        settled = settle(outcome, ask.tools if ask.may_call else "")
         return Reply(
-            text=said.text,
-            reasoning=said.reasoning,
-            finish_reason=said.finish_reason,
-            usage=bill.with_reply(said.counts),
+            text=settled.text,
+            reasoning=settled.reasoning,
+            finish_reason=settled.finish_reason,
+            usage=bill.with_reply(settled.counts),
             latency_s=latency_s,
-            tool_calls=said.tool_calls,
+            tool_calls=settled.tool_calls,
         )
 
     async def _counted(self, body: dict[str, object], call: _Call) -> Completion:
@@ -218,6 +221,8 @@ class Endpoint:
             return False
         if call.unread[error.unread] >= MOST_UNREAD or not call.bill.allows_another:
             return False
+        if call.bill.ask.live and call.shown:  # whoever reads it has begun
+            return False
         now = asyncio.get_running_loop().time()
         wait_s = None if error.wait_s is None else max(error.wait_s, self._limits.wait_initial_s)
         if wait_s is not None and (wait_s > self._limits.retry_after_s or now + wait_s >= call.deadline):
@@ -267,7 +272,7 @@ class HttpPool(BackgroundPool):
             client = ChatClient(spec, key, limits, headers)
             throttle = shared[spec.service] if spec.service else None
             self._endpoints[spec.name] = Endpoint(spec, client, limits, throttle)
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         clients = [endpoint.client for endpoint in self._endpoints.values()]
         thread = Thread(target=_run, args=(self._loop, clients), name="http-pool", daemon=True)
         thread.start()
@@ -303,6 +308,15 @@ def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
     if not (key.isascii() and key.isprintable()):
         raise PoolError(f"The key in {variable} holds characters that no header can carry; set it again.")
     return key
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """An event loop; the fast one where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _run(loop: asyncio.AbstractEventLoop, clients: Sequence[ChatClient]) -> None:

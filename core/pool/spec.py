@@ -176,6 +176,11 @@ class ModelSpec:
         """How many tokens a prompt may have beside the longest reply; None where that is not known."""
         return None if self.context_window is None else max(0, self.context_window - self.max_tokens)
 
+    def text_tokens(self, images: int) -> int | None:
+        """How many tokens the text of a prompt may have beside so many images; None where that is not known."""
+        room = self.prompt_tokens
+        return None if room is None else room - self.image_tokens * images
+
     def temperature_in(self, role: str) -> float:
         return self.role_temperature.get(role, self.temperature)
 

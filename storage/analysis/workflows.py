@@ -11,6 +11,7 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, Connection, and_, case, func, select
 
 from core.analysis.metrics import ClusteredShare
+from core.episode import Flag
 from core.workflow import PlanFault, Topology
 from storage.analysis.reply_faults import Share
 from storage.analysis.routing import counted_episodes
@@ -127,7 +128,8 @@ def _read_accuracies(connection: Connection, counted: _Condition, found: _Uses) 
 
 def _read_steps(connection: Connection, counted: _Condition, found: _Uses) -> None:
     """Who does which step, how many steps there are, and what they may read."""
-    of_steps = (turn.c.stage == "finished", turn.c.step.is_not(None), counted)
+    in_vain = turn.c.flags.like(f"%{Flag.FAILED_OVER}%")  # another model did the step
+    of_steps = (turn.c.stage == "finished", turn.c.step.is_not(None), ~in_vain, counted)
     keys = (episode.c.policy, turn.c.step, turn.c.model)
     query = select(*keys, func.count()).join(episode, episode.c.id == turn.c.episode_id)
     for policy, place, model, n in connection.execute(query.where(*of_steps).group_by(*keys)):

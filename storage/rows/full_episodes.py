@@ -257,8 +257,7 @@ def new_episode_row(connection: Connection, new: Episode, started: float) -> dic
     """The row of a new episode, linked to its task and, when its policy is a stored one, its checkpoint."""
     row = mapping.task_row(new.task)
     if (key := connection.execute(_TASK_KEY, {"of": row["digest"]}).scalar()) is None:
-        connection.execute(_INSERT_TASK, row)
-        key = connection.execute(_TASK_KEY, {"of": row["digest"]}).scalar_one()
+        key = next(iter(connection.execute(_INSERT_TASK, row).inserted_primary_key or ()))
     stored = connection.execute(_GENERATION, {"of": new.policy}).first()
     return _episode_row(new, key, {new.policy: stored.generation} if stored else {}, started)
 

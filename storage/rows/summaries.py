@@ -90,6 +90,7 @@ EPISODE_FLAGS: tuple[str, ...] = (
     "by_agreement",  # a verdict was made by comparing two recorded answers
     "failed_over",  # a model could not be asked, and others played on
     "repaired",  # an answer was written again, in the form that was asked for
+    "continued",  # a reply that broke off was gone on with
 )
 
 

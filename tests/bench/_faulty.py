@@ -2,10 +2,10 @@
 cut: which requests come to no whole answer, and how long clients wait for a sign and for the first word.
 
 Every model streams: its first piece comes after a third of the time that it takes, and each says something else, so
-that a text that was begun by one and ended by another would be seen; asked again, a model says the same, as real ones
-do at temperature 0. `lost` are requests without a whole answer. A
-model's own first piece, as a client of it sees it under the same load, stands beside that of the endpoint; a Worker's
-is counted from when its turn began.
+that a text that was begun by one and begun again by another would be seen; asked again, a model says the same, as real
+ones do at temperature 0, and asked to go on from a text that broke off it writes the rest of that. `lost` are requests
+without a whole answer. A model's own first piece, as a client of it sees it under the same load, stands beside that of
+the endpoint; a Worker's is counted from when its turn began.
 """
 
 from __future__ import annotations
@@ -45,6 +45,12 @@ def said_by(model: str) -> str:
     return f"As {model} counts them, one after another and twice over, there are exactly forty-two of them."
 
 
+def begun_in(messages: Sequence[dict[str, str]]) -> str:
+    """What a model is asked to go on from, where a reply broke off; empty where it is asked for a whole one."""
+    *_, said, asked = [{"content": ""}, *messages]
+    return said["content"] if "above broke off" in asked["content"] else ""
+
+
 def serve_models(listener: socket.socket, wait_s: float) -> None:
     """Models that keep to their roles, take their time, and stream; at /faults the faults so far."""
     import uvicorn
@@ -60,6 +66,8 @@ def serve_models(listener: socket.socket, wait_s: float) -> None:
         prompt, model = "\n".join(one["content"] for one in body["messages"]), body["model"]
         role = role_in(prompt)
         text = said_by(model) if role == "Worker" else "Count them."
+        if begun := begun_in(body["messages"]):
+            text = next(one for one in map(said_by, MODELS) if one.startswith(begun))[len(begun) :]
         if role == "Verifier":
             text = f"It holds.\nVERDICT-{tag_in(prompt)}: ACCEPT"
         fault = ""
@@ -146,6 +154,7 @@ def _figures(seen: Sequence[Seen], seconds: float) -> Figures:
         "lost": len(seen) - len(whole),
         "why": dict(Counter(one["lost"][:160] for one in seen if "lost" in one).most_common(5)),
         "failed_over": sum(one["failed_over"] for one in whole),
+        "continued": sum(one["continued"] for one in whole),
         **_times([one for one in seen if "progress" in one], "first_progress_s", "progress"),
         **_times(whole, "first_content_s", "first"),
         **_times(whole, "whole_s", "whole"),
@@ -180,7 +189,7 @@ async def _stream(http: httpx.AsyncClient, url: str, model: str) -> Seen:
     came before that turn was over; `lost`: why there is no whole answer, where there is none."""
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "How many?"}]}
     began, text = time.monotonic(), ""
-    seen: Seen = {"worker": 0.0, "live": False, "failed_over": False}
+    seen: Seen = {"worker": 0.0, "live": False, "failed_over": False, "continued": False}
     done, finished = False, False
     try:
         async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as response:
@@ -200,7 +209,8 @@ async def _stream(http: httpx.AsyncClient, url: str, model: str) -> Seen:
                 if told.get("type") == "turn.started" and told["role"] == "worker":
                     seen["worker"] = now
                 finished = finished or told.get("type") == "turn.finished" and told["role"] == "worker"
-                seen["failed_over"] |= "failed_over" in told.get("flags", ())
+                for flag in ("failed_over", "continued"):
+                    seen[flag] |= flag in told.get("flags", ())
                 if piece := chunk["choices"][0]["delta"].get("content"):
                     seen["live"] |= "first" not in seen and not finished
                     seen.setdefault("first", now)

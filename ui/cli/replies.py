@@ -76,6 +76,7 @@ def tell_lapses(
 _REASONS = (
     (re.compile(r"answered (\d{3} [A-Za-z ]+)"), None),
     (re.compile("cannot be reached"), "no connection"),
+    (re.compile("broke off in the middle"), "an answer that broke off"),
     (re.compile("cannot be read"), "an unreadable answer"),
 )
 _MODEL = re.compile(r"Model \\?'([^'\\]+)")

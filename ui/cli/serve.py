@@ -8,6 +8,7 @@ import json
 import logging
 import signal
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from ui.endpoint.service import Service
 
 PORT = 8080
+#: A thread that has something to do waits so long for one that computes, in seconds: each request passes three of them.
+SWITCH_S = 0.0005
 
 
 @with_options(Endpoint)
@@ -184,6 +187,7 @@ class _Plan:
         app = endpoint_app(service, prefix="/v1", local=self.local, needs_key=self.needs_key)
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
         gc.collect()
+        sys.setswitchinterval(SWITCH_S)
         gc.freeze()  # what is loaded stays: looking through it again and again would make requests wait
         config = uvicorn.Config(
             app,

@@ -4,7 +4,7 @@ messages, as Anthropic's do."""
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,14 +14,17 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
 from sse_starlette.sse import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import StoreError, TrinityError
 from core.pool.wire import Malformed
+from storage.shelves.endpoint import ApiKey
 from ui.endpoint.anthropic import MessagesRequest
 from ui.endpoint.conversation import read_request
 from ui.endpoint.course import Course
@@ -45,6 +48,9 @@ from ui.endpoint.tiers import Tier
 from ui.endpoint.wire import ChatRequest, DecisionRequest, FeedbackRequest, ResponsesRequest
 from ui.program import version
 
+#: A body that is no larger is read in the loop that serves.
+SMALL_BYTES = 32 * 1024
+
 
 def endpoint_app(
     service: Service, *, prefix: str = "", local: bool = True, needs_key: bool = False
@@ -66,12 +72,14 @@ def endpoint_app(
         redoc_url=None,
         openapi_url="/openapi.json",
     )
-    app.include_router(_routes(service), prefix=prefix)
+    router = APIRouter(prefix=prefix, responses=_ERRORS, route_class=StrictRoute)
+    _add_routes(router, service)
+    app.include_router(router)
     for place in {prefix, ""}:
         app.include_router(_health(service), prefix=place)
-    for kind in (ApiError, RequestValidationError, HTTPException, TrinityError, Exception):
+    for kind in (*_TOLD, Exception):
         app.add_exception_handler(kind, _error_response)
-    return Guard(app, service.store, local=local, needs_key=needs_key)
+    return Guard(_Shortcut(app, router.routes), service.store, local=local, needs_key=needs_key)
 
 
 _ERRORS: dict[int | str, dict[str, Any]] = {
@@ -85,9 +93,7 @@ _ANTHROPIC_ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def _routes(service: Service) -> APIRouter:
-    router = APIRouter(responses=_ERRORS, route_class=StrictRoute)
-
+def _add_routes(router: APIRouter, service: Service) -> None:
     async def play(
         body: ChatRequest | ResponsesRequest | MessagesRequest, request: Request, form: type[Form]
     ) -> Response:
@@ -95,12 +101,16 @@ def _routes(service: Service) -> APIRouter:
         wanted = await run_check(partial(answer_format, given, param)) if given else None
         listener = Listener(patient=not body.stream)
 
-        def ordered() -> Order:
-            # Megabytes of images take a while.
-            asked = replace(read_request(body), answer_format=wanted)
-            return service.order(asked, request.state.key, listener.tell)
+        key: ApiKey | None = request.state.key
 
-        order = await run_in_threadpool(ordered)
+        def ordered() -> Order:
+            asked = replace(read_request(body), answer_format=wanted)
+            return service.order(asked, key, listener.tell)
+
+        # To another thread and back takes longer than to order a small request; megabytes of images take a while.
+        is_small = len(await request.body()) <= SMALL_BYTES
+        at_once = is_small and service.is_ready(body.model, body.trinity.argmax, key)
+        order = ordered() if at_once else await run_in_threadpool(ordered)
         order.streams = bool(body.stream)
         course = Course(order, service.endpoint.inspector)
         reply = form(course)
@@ -153,8 +163,6 @@ def _routes(service: Service) -> APIRouter:
         asked = name.rstrip("/")
         return JSONResponse(await run_in_threadpool(lambda: _tier(service, service.offer.tier(asked))))
 
-    return router
-
 
 def _health(service: Service) -> APIRouter:
     router = APIRouter()
@@ -187,6 +195,10 @@ def _tier(service: Service, tier: Tier) -> dict[str, Any]:
 
 def _model(name: str, **more: Any) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "trinity-inspector", "trinity": more}
+
+
+#: Errors that say what is wrong; any other is a fault of this program, and its traceback is logged.
+_TOLD = (ApiError, RequestValidationError, HTTPException, TrinityError)
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
@@ -232,8 +244,6 @@ def _invalid(error: RequestValidationError) -> ApiError:
             )
         case "extra_forbidden":
             return unsupported_field(where, f"'{where}' is not supported here: leave it out.")
-        case "json_invalid":
-            return bad_request("The body is not valid JSON.")
         case "missing":
             return bad_request(f"'{where or 'the body'}' is missing.", where or None)
     return bad_request(f"'{where or 'the body'}' cannot be used: {mistake['msg']}.", where or None)
@@ -272,23 +282,69 @@ def _field(body: object, mistake: Mapping[str, Any]) -> str:
     return ".".join(map(str, named))
 
 
-class _StrictRequest(Request):
-    async def json(self) -> Any:
-        """The body; a 400 with one sentence for one that cannot be read."""
-        try:
-            return read_body(await self.body())
-        except Malformed as error:
-            raise HTTPException(400, f"The body {error}: send it as valid JSON.") from None
-
-
 class StrictRoute(APIRoute):
-    """A route whose bodies are JSON and nothing else."""
+    """A route whose bodies are JSON and nothing else, and which takes nothing from its request but that and the names
+    in its path: FastAPI's own way from a request to its function costs more than all that is done on it."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, given a request whose JSON is read strictly."""
-        handle = super().get_route_handler()
+        """Of one that takes a body: read it and ask the function. FastAPI's own of any other."""
+        if self.body_field is None:
+            return super().get_route_handler()
+        form: Any = self.body_field.field_info.annotation
 
         async def strictly(request: Request) -> Response:
-            return await handle(_StrictRequest(request.scope, request.receive))
+            response: Response = await self.endpoint(_read(form, request, await request.body()), request)
+            return response
 
         return strictly
+
+
+def _read(form: type[BaseModel], request: Request, content: bytes) -> BaseModel:
+    """The body of a request. RequestValidationError and HTTPException for one that cannot be read."""
+    kind, _, subtype = (
+        request.headers.get("content-type", "").partition(";")[0].strip().lower().partition("/")
+    )
+    value: Any = content or None
+    if content and kind == "application" and (subtype == "json" or subtype.endswith("+json")):
+        try:
+            value = read_body(content)
+        except Malformed as error:
+            raise HTTPException(400, f"The body {error}: send it as valid JSON.") from None
+    if value is None:
+        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
+    try:
+        return form.model_validate(value, from_attributes=True)
+    except ValidationError as error:
+        found = [{**one, "loc": ("body", *one["loc"])} for one in error.errors(include_url=False)]
+        raise RequestValidationError(found, body=value) from None
+
+
+class _Shortcut:
+    """Hands requests whose address and method are those of one route, without any names in its path, to that at once,
+    and all others to the application, whose search for a route costs as much as answering."""
+
+    def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:
+        self._app = app
+        self._handlers = {
+            (method, one.path): one.get_route_handler()
+            for one in routes
+            if isinstance(one, StrictRoute) and one.body_field is not None
+            for method in one.methods or ()
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        handle = self._handlers.get((scope.get("method", ""), path))
+        if handle is None:
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        try:
+            response = await handle(request)
+        except Exception as error:
+            await (await _error_response(request, error))(scope, receive, send)
+            if not isinstance(error, _TOLD):
+                raise
+            return
+        await response(scope, receive, send)

@@ -91,8 +91,9 @@ class Asked:
 def read_request(body: ChatRequest | ResponsesRequest | MessagesRequest) -> Asked:
     """What a body asks, but for the form of its answer. ApiError for a field that would change the answer and cannot,
     and for a conversation that is none."""
+    said = dict(body)
     for name, (values, instead) in NEUTRAL.items():
-        if getattr(body, name, None) not in values:
+        if said.get(name) not in values:
             raise unsupported_field(name, f"'{name}' is not supported here: {instead}.")
     if isinstance(body, MessagesRequest):
         return _read_messages(body)
@@ -114,8 +115,13 @@ def read_request(body: ChatRequest | ResponsesRequest | MessagesRequest) -> Aske
             "include_usage": bool(body.stream_options and body.stream_options.include_usage),
         }
     else:
-        said = input_messages(body.input, body.instructions or "")
-        own = {"door": "responses", "messages": said, "effort": effort, "max_tokens": body.max_output_tokens}
+        messages = input_messages(body.input, body.instructions or "")
+        own = {
+            "door": "responses",
+            "messages": messages,
+            "effort": effort,
+            "max_tokens": body.max_output_tokens,
+        }
     named = {"user": body.user, "safety_identifier": body.safety_identifier}
     notes = {**(body.metadata or {}), **{name: value for name, value in named.items() if value}}
     return Asked(

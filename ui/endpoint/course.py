@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from core.episode import (
@@ -15,13 +15,17 @@ from core.episode import (
     Event,
     Flag,
     Plan,
+    Replied,
+    Reply,
     Role,
     Status,
+    Step,
     Turn,
     TurnStarted,
     Usage,
 )
 from core.finish import TOO_LONG
+from core.play.chat import joined, shown_of
 from ui.endpoint.engine import Order
 from ui.endpoint.errors import ApiError, quota_used_up, store_unavailable
 from ui.endpoint.formats import Fitting
@@ -37,11 +41,12 @@ class Course:
     inspector: str
     turns: list[Turn] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
+    failed: list[Reply] = field(default_factory=list)  # calls that brought none
     ended: Episode | None = None
     out_of_time: bool = False
     fitting: Fitting | None = None
     live: LiveText | None = None  # of the turn whose text goes out as it comes
-    asked: TurnStarted | None = None  # the turn that is played
+    begun: dict[int, TurnStarted] = field(default_factory=dict)  # what was asked, by turn
 
     @property
     def id(self) -> str:
@@ -66,18 +71,25 @@ class Course:
     def take(self, event: Event) -> dict[str, Any] | str | None:
         """Take in what happened; the progress worth telling of it, or a piece of the answer as a text."""
         match event:
+            case Replied() if event.reply.error:
+                self.failed.append(event.reply)
             case Plan():
                 self.plans.append(event)
+                self.failed += [event.reply] if event.reply.error else []
                 return {"type": "plan.written", **_plan(event, self.order.episode.models)}
+            case Delta(live=True):
+                return self._live(event.index).feed(event.text) or None
             case Delta():
-                if self._is_last(event.index):
-                    assert self.live is not None
-                    return self.live.feed(event.text) or None
                 return {"type": "turn.text", "turn": event.index, "text": event.text}
             case TurnStarted():
-                self.asked = event
+                self.begun[event.index] = event
+                if event.kept_as is not None and self.live is not None and self.live.turn == event.index:
+                    # What another model writes now is no part of the text that broke off.
+                    self.live = replace(self.live, is_lost=True) if self.live.sent else None
                 decision, step = event.decision, self._step(event.index)
                 told = {"turn": event.index, "model": decision.model, "role": decision.role.value}
+                if event.kept_as is not None:  # the call in vain, which another model makes good
+                    told["failed_as"] = event.kept_as
                 return {"type": "turn.started", **told, **step, **_odds(self.order.episode, decision)}
             case Turn():
                 self.turns.append(event)
@@ -86,30 +98,31 @@ class Course:
                 self.ended = event.episode
         return None
 
-    def _is_last(self, index: int) -> bool:
-        """Whether this turn's text is the answer, whatever it says: a Worker's, after which no turn is left. Text that
-        has to be checked first is none, and where the text of an earlier turn went out, no second one does."""
-        asked, order = self.asked, self.order
-        if self.live is not None and (self.live.turn == index or self.live.sent):
-            return self.live.turn == index
-        counted = sum(turn.counts for turn in self.turns)
-        if (
-            asked is None
-            or asked.index != index
-            or asked.decision.role is not Role.WORKER
-            or counted < order.episode.turn_budget - 1
-            or self.plans
-            or order.asked.answer_format is not None
-            or order.asked.tools.must_call
-        ):
-            return False
-        self.live = LiveText(index, order.asked.stop, asked.messages)
-        return True
+    def _live(self, index: int) -> LiveText:
+        """The text of this turn, which is the answer; that of a turn which broke off goes on in it, but for a step of a
+        workflow, which others begin again."""
+        live = self.live
+        if live is None or (live.turn != index and not live.is_lost):
+            messages = self.begun[index].messages if index in self.begun else ()
+            flow = self.plans[-1].workflow if self.plans else None
+            begun = "" if live is None else joined(live.begun, shown_of(live.raw))
+            self.live = LiveText(
+                index,
+                self.order.asked.stop,
+                messages,
+                flow.subtasks[index] if flow else "",
+                begun,
+                sent="" if live is None else live.sent,
+            )
+            return self.live
+        return live
 
     def rest(self, text: str | None) -> str | None:
         """What is left to send of the answer's text. ApiError where what was sent turned out to be none of it."""
-        if self.live is None or text is None:
+        if self.live is None:
             return text
+        if text is None:  # tools are to be called, after what was said
+            return self.live.end() or None
         reply = self.answered_by.reply.text if self.answered_by else ""
         if (rest := self.live.rest(text, reply)) is None:
             raise self._failed(
@@ -263,9 +276,9 @@ class Course:
             if (flow := plan.workflow) is None:
                 continue
             if index < len(flow):
-                subtask, reads = flow.subtasks[index], [*flow.reads[index]]
-                return {"round": plan.round, "step": index, "subtask": subtask, "reads": reads}
-            index -= len(flow)
+                return _step(plan, index)
+            of_round = (turn for turn in self.turns if turn.step and turn.step.round == plan.round)
+            index -= len(flow) + sum(not turn.counts for turn in of_round)
         return {}
 
     def _turn(self, turn: Turn) -> dict[str, Any]:
@@ -275,7 +288,9 @@ class Course:
             "model": turn.decision.model,
             "role": turn.decision.role.value,
             "verdict": turn.verdict.value if turn.verdict else None,
-            **self._step(turn.index),
+            **next(
+                (_step(plan, at.place) for plan in self.plans if (at := turn.step) and _is_run(plan, at)), {}
+            ),
             "answered": _answered(turn),
             "flags": [flag.value for flag in turn.flags],
             **({"error": turn.reply.error.message} if turn.reply.error else {}),
@@ -318,7 +333,7 @@ class Course:
         if ended is None:
             return self._failed(500, "broke_off", f"The endpoint stopped{where}: ask again.")
         if ended.status is Status.MISSING:
-            failed = [one.reply for one in self.turns if one.reply.error]
+            failed = self.failed
             fault = failed[-1].error.message if failed and failed[-1].error else ended.error
             if failed and all(one.finish_reason == TOO_LONG for one in failed):
                 words = f"The conversation is too long for every model that may be chosen{where}: send less of it."
@@ -345,6 +360,19 @@ def _answered(turn: Turn) -> bool:
     if turn.step is not None:
         return bool(turn.answer_after and turn.reply.text and turn.reply.error is None)
     return turn.decision.role is Role.WORKER
+
+
+def _is_run(plan: Plan, step: Step) -> bool:
+    """Whether a step is one of this plan's."""
+    return plan.round == step.round and plan.workflow is not None
+
+
+def _step(plan: Plan, place: int) -> dict[str, Any]:
+    """A step of a workflow: its round, its place, what it is asked and which earlier steps it may read."""
+    flow = plan.workflow
+    assert flow is not None
+    subtask, reads = flow.subtasks[place], [*flow.reads[place]]
+    return {"round": plan.round, "step": place, "subtask": subtask, "reads": reads}
 
 
 def _plan(plan: Plan, models: Sequence[str]) -> dict[str, Any]:

@@ -10,13 +10,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import Any, Unpack
 
 from sqlalchemy import Connection
 
+from core.conduct.session import Planner
 from core.episode import (
     ROLE_ORDER,
     Ask,
@@ -29,25 +31,25 @@ from core.episode import (
     EpisodeStarted,
     Event,
     Failure,
-    Flag,
     Grade,
     PendingVerdict,
     Plan,
     Replied,
+    Reply,
     Role,
     Status,
-    Turn,
     TurnStarted,
     episode_of,
 )
 from core.errors import StoreError, TrinityError
 from core.finish import NOT_ACCEPTED, TOO_LONG
 from core.play.drive import drive_arriving
-from core.play.policies import Policy, decide_each
+from core.play.policies import Policy, StepMasks, WrappedPolicy, decide_each
 from core.play.private import without_texts
+from core.play.session import NOT_ASKED
 from core.pool.circuits import Circuits
 from core.pool.pool import Pool
-from core.pool.spec import digest_of_specs
+from core.pool.spec import ModelSpec, digest_of_specs
 from storage.recorder import Recorder, heartbeats
 from storage.rows.summaries import RunStatus
 from storage.shelves.endpoint import Quota
@@ -59,6 +61,7 @@ from ui.endpoint.schema_checks import CHECKING, Undecided
 from ui.runs.lease import finish, owner
 from ui.runs.plans import ServePlan
 from ui.runs.queue import Ticket, enqueue
+from ui.runs.spending import paid_models
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +84,10 @@ class Order:
     keep_texts: bool = True
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
+    asked_for: dict[int, str] = field(default_factory=dict)  # by turn, the model that is asked
+    last_step: int | None = (
+        None  # the turn of a workflow's last step, where no other workflow is written after it
+    )
     deciding_s: float = 0.0  # so far, of all its decisions
     recording_s: float = 0.0  # so far, of all its events that are stored
     recording_since: float = 0.0  # on the clock of `time.perf_counter`: since then an event is being stored
@@ -144,7 +151,7 @@ class _Permitted(Policy):
     def policy_for(self, episode: Episode) -> Policy:
         """Whoever writes this episode's workflows, which keeps to its order by itself; else this policy."""
         own = self.orders[episode.id].policy
-        return own if own.rounds else self
+        return _Rested(own, self.circuits) if own.rounds else self
 
     def _masked(self, request: Decide) -> Decide:
         order = self.orders[request.episode_id]
@@ -163,8 +170,26 @@ class _Permitted(Policy):
             may = (Role.WORKER,) if left <= 2 else (Role.WORKER, Role.THINKER)
         elif left == 1 and not answered:
             may = (Role.WORKER,)  # whoever asks gets an answer
-        roles = tuple(role in may for role in ROLE_ORDER) if may is not ROLE_ORDER else ()
-        return replace(request, model_mask=() if all(mask) else mask, role_mask=roles)
+        own = request.role_mask or (True,) * len(ROLE_ORDER)
+        roles = tuple(role in may and one for role, one in zip(ROLE_ORDER, own, strict=True))
+        return replace(
+            request, model_mask=() if all(mask) else mask, role_mask=() if all(roles) else roles or own
+        )
+
+
+@dataclass(eq=False)
+class _Rested(WrappedPolicy):
+    """A planner whose steps are left to other models where a model's circuit is open."""
+
+    circuits: Circuits
+
+    def conduct(
+        self, episode: Episode, specs: Mapping[str, ModelSpec], **masks: Unpack[StepMasks]
+    ) -> Generator[Any, Any, Episode]:
+        """As the planner's own."""
+        assert isinstance(self.inner, Planner)
+        masks["resting"] = self.circuits.is_open
+        return self.inner.conduct(episode, specs, **masks)
 
 
 class Engine:
@@ -184,6 +209,7 @@ class Engine:
         self.deciding = threading.Lock()  # encoders are used by one thread at a time
         self._store, self._plan, self._pool = store, plan, pool
         by_name = {spec.name: spec for spec in pool.specs}
+        self._models = by_name.keys()
         self.circuits = Circuits()
         self._ledger = Ledger(by_name, books or OwnBooks.of(store, plan.pool, max_cost_usd, quotas))
         self._orders: dict[str, Order] = {}
@@ -200,6 +226,11 @@ class Engine:
         """How many requests are being played, or wait to be."""
         return len(self._orders)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a run is under way, to which the next request belongs."""
+        return self._inbox is not None and not self._inbox.closed
+
     def admit(self, sender: Sender) -> Ceiling | None:
         """Count one more request; where a limit by day or month is used up, it instead."""
         return self._ledger.admit(sender)
@@ -207,7 +238,7 @@ class Engine:
     def new_place(self) -> tuple[str, int]:
         """The run and the place in it of the next request. The first one begins a run."""
         with self._lock:
-            if self._inbox is None or self._inbox.closed:
+            if not self.is_open:
                 self._start()
             self._number += 1
             return self.run, self._number - 1
@@ -280,7 +311,8 @@ class Engine:
 
     def _serve(self, inbox: _Inbox) -> None:
         models = tuple(spec.name for spec in self._pool.specs)
-        recorder = Recorder(self._store, owner(), self._kept, self._note)
+        may_cost = bool(paid_models(self._pool.specs))
+        recorder = Recorder(self._store, owner(), self._kept, self._note, may_cost)
         events = drive_arriving(
             inbox.take,
             _Permitted("endpoint", models, self._orders, self.deciding, self.circuits),
@@ -361,8 +393,10 @@ class Engine:
             sender = self._orders[name].sender
             self._ledger.replied(name, sender, getattr(event, "index", None), event.reply)
         elif isinstance(event, EpisodeFinished):
-            # Its server could not be asked, where no reply is missing that was paid for and could not be stored.
+            # Its server could not be asked, where no reply is missing that was paid for and could not be stored. Of a
+            # workflow that is told; what is under way then are other steps, which are given up.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
+            failed = failed and not self._orders[name].policy.rounds
             if usd := self._ledger.over(name, failed=failed):
                 self._store.endpoint.charge(name, usd)
             self._unstored.discard(name)
@@ -372,9 +406,15 @@ class Engine:
         order.recording_since = now  # an event that was stored with this one took no more
         if isinstance(event, TurnStarted):
             order.turn = event.index
+            order.asked_for[event.index] = event.decision.model
             self.circuits.asked(event.decision.model)
-        elif isinstance(event, Turn):
-            self._note_reply(event)
+        elif isinstance(event, Replied):
+            self._note_reply(order.asked_for[event.index], event.reply)
+        elif isinstance(event, Plan):
+            if event.workflow is not None and order.policy.rounds == 1:
+                order.last_step = len(event.workflow) - 1
+            if event.planner in self._models:
+                self._note_reply(event.planner, event.reply)
         try:
             order.tell(event)
         finally:
@@ -386,18 +426,21 @@ class Engine:
         order = self._orders.get(ask.episode)
         if order is None or not order.streams:
             return None
-        turn = order.turn
-        return lambda piece: order.tell(Delta(ask.episode, turn, piece))
+        # Steps of a workflow are asked side by side.
+        is_step = order.policy.rounds > 0 and order.asked_for.get(ask.sample) == ask.model
+        turn = ask.sample if is_step else order.turn
+        live = ask.live or (is_step and turn == order.last_step and _is_answer(ask))
+        return lambda piece: order.tell(Delta(ask.episode, turn, piece, live))
 
-    def _note_reply(self, turn: Turn) -> None:
+    def _note_reply(self, model: str, reply: Reply) -> None:
         """Note whether a model could be asked. That a request is too long for it, or that its server does not take it
         as it is, says nothing of the others."""
-        if turn.reply.finish_reason in (TOO_LONG, NOT_ACCEPTED):
+        if reply.finish_reason in (TOO_LONG, NOT_ACCEPTED) or reply == NOT_ASKED:
             return
-        if Flag.FAILED_OVER in turn.flags:
-            self.circuits.failed(turn.decision.model)
-        elif turn.messages and not turn.reply.reused:
-            self.circuits.replied(turn.decision.model)
+        if reply.error is not None and reply.error.kind == "infrastructure":
+            self.circuits.failed(model)
+        elif not reply.reused:
+            self.circuits.replied(model)
 
     def _reason(self, episode: Episode) -> EndReason | None:
         """Why an episode shall end now; None when it shall not."""
@@ -421,12 +464,23 @@ class Engine:
             # Some servers want to know the tools again.
             ask = replace(ask, tools=asked.tools.tools, may_call=False)
         images = {one.sha256: one.data for one in asked.images if one.data}
-        ask = replace(ask, top_p=asked.top_p, images=images)
+        ask = replace(ask, top_p=asked.top_p, images=images, live=order.streams and _is_last(episode, ask))
         allowed = self._ledger.allows(episode.id, order.sender, ask, order.max_cost_usd)
         if isinstance(allowed, Ceiling):
             order.ceiling, order.anew_s = allowed, allowed.left_s(self._store.now())
             return EndReason.COST_CEILING
         return allowed
+
+
+def _is_last(episode: Episode, ask: Ask) -> bool:
+    """Whether a reply's text is the answer, whatever it says: a Worker's, after which no turn is left."""
+    counted = sum(turn.counts for turn in episode.turns)
+    return _is_answer(ask) and counted >= episode.turn_budget - 1 and not episode.plans
+
+
+def _is_answer(ask: Ask) -> bool:
+    """Whether a reply, where it is the last one, can go out as it comes: text that has to be checked first cannot."""
+    return ask.role is Role.WORKER and not ask.answer_format and not ask.must_call
 
 
 def _form_fault(order: Order, answer: str) -> bool | Failure:

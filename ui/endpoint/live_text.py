@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.episode import Message
-from core.play.chat import NOTE, without_echo
+from core.play.chat import MOST_REPEATED, NOTE, joined, shown_of, without_echo
 
-#: What a reply begins with that may be thinking or a mark of its template, which is no part of the answer.
-_UNSAID = "<[\u25c1\ufeff\u200b\u200c\u200d\u2060"
 _SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
 
 
@@ -18,29 +16,41 @@ _SENTENCE_END = re.compile(r"[.!?:)]\s|\n")
 class LiveText:
     """The text of one reply, that of turn `turn`. What was `sent` is a beginning of the answer, but where a reply is
     changed afterwards: `rest` then says what is left to send. `stops`: texts before which the answer ends; `messages`:
-    what the model was sent, of which it may repeat the notes."""
+    what the model was sent, of which it may repeat the notes, and of a workflow's step its `subtask`; `begun`: what the
+    replies before it wrote, where these broke off and it goes on. `is_lost`: another text takes its place."""
 
     turn: int = 0
     stops: Sequence[str] = ()
     messages: Sequence[Message] = ()
+    subtask: str = ""
+    begun: str = ""
     raw: str = ""
     sent: str = ""
+    is_lost: bool = False
 
     def feed(self, piece: str) -> str:
         """Take more of the reply; what can be sent now, which may be nothing."""
         self.raw += piece
-        text = self.raw.lstrip()
-        if text[:1] in _UNSAID:  # also while there is nothing
+        if self.is_lost:
             return ""
+        text = self.so_far
         ends = [at for stop in self.stops if (at := text.find(stop)) >= 0]
         held = max((len(stop) for stop in self.stops), default=1) - 1
         text = text[: min(ends)] if ends else text[: len(text) - held]
         if self.has_notes:
             whole = [*_SENTENCE_END.finditer(text)]
             text = text[: whole[-1].end()] if whole else ""
-            if without_echo(text, ()) != text.strip():
+            if without_echo(text, (), self.subtask).strip() != text.strip():
                 return ""
         return self._send(text.rstrip())
+
+    @property
+    def so_far(self) -> str:
+        """What is known of the answer: its finished words."""
+        more = shown_of(self.raw)
+        if self.begun and (len(more) < MOST_REPEATED or self.begun.startswith(more)):
+            return self.begun  # what is new in it is not known yet
+        return joined(self.begun, more)
 
     @property
     def has_notes(self) -> bool:
@@ -54,6 +64,10 @@ class LiveText:
             if whole.startswith(self.sent):
                 return whole[len(self.sent) :]
         return None
+
+    def end(self) -> str:
+        """What is left to send of a text that is not the answer, where its beginning was sent."""
+        return self._send(joined(self.begun, self.raw.strip())) if self.sent else ""
 
     def _send(self, text: str) -> str:
         if not text.startswith(self.sent):

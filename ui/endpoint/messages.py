@@ -50,7 +50,8 @@ def left_aside(body: BaseModel, path: str = "") -> Iterator[str]:
         if says(name, value):
             yield f"{path}{name}"
     for name, described in type(body).model_fields.items():
-        value = getattr(body, name)
+        if (value := getattr(body, name)) is None:
+            continue
         if LEFT_ASIDE in described.metadata:
             if says(name, value):
                 yield f"{path}{name}"

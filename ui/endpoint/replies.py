@@ -97,22 +97,18 @@ async def play_order(
 async def play_whole(request: Request, engine: Engine, course: Course, listener: Listener) -> None:
     """Play to the end without a word; cancelled when the client goes away."""
 
-    async def play() -> None:
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        listener.tell(None)
+
+    leaving = asyncio.create_task(leave())
+    try:
         async with contextlib.aclosing(play_order(engine, course, listener)) as progress:
             async for _ in progress:
                 pass
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    playing, leaving = asyncio.create_task(play()), asyncio.create_task(gone())
-    try:
-        await asyncio.wait({playing, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (playing, leaving):
-            task.cancel()
-        await asyncio.gather(playing, leaving, return_exceptions=True)
+        leaving.cancel()
 
 
 #: An event of a stream, for an EventSourceResponse.
@@ -482,5 +478,9 @@ async def stream_reply(form: Form, engine: Engine, listener: Listener) -> AsyncG
     except ApiError as error:
         yield form.fail(error)
         return
+    if text is None and rest:
+        for sent in form.piece(rest):
+            yield sent
+        rest = None
     for sent in form.answer(text, rest):
         yield sent

@@ -20,7 +20,7 @@ from core.pool.pool import Pool
 from core.settings import Computing
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
-from storage.shelves.endpoint import RIGHT, SCORE, ApiKey, Limits
+from storage.shelves.endpoint import RIGHT, SCORE, ApiKey, Limits, Quota
 from storage.shelves.labels import Place
 from storage.store import Store
 from storage.upkeep.retention import What, began_before, prune
@@ -139,15 +139,34 @@ class Service:
     def policy(self, tier: Tier, argmax: bool | None) -> Policy:
         """Who decides in a tier; ApiError when it cannot be loaded."""
         try:
+            wanted = self.offer.policy_of(tier), tier.argmax if argmax is None else argmax
+            if "engine" in self.__dict__ and wanted in self._policies:
+                return self._policies[wanted]
             with self._loading:
                 _ = self.engine
-                return self._policy(self.offer.policy_of(tier), tier.argmax if argmax is None else argmax)
+                return self._policy(*wanted)
         except StoreError as error:
             raise store_unavailable(str(error)) from None
         except ConfigError as error:
             raise ApiError(503, str(error), "server_error", "not_ready") from None
         except TrinityError as error:
             raise bad_request(str(error), "model") from None
+
+    def is_ready(self, model: str, argmax: bool | None, key: ApiKey | None) -> bool:
+        """Whether a small request can be ordered at once: without the store, another process, or anything to load."""
+        tier = next((one for one in self.endpoint.tier if one.name == model), None)
+        if tier is None or "engine" not in self.__dict__ or not self.engine.is_open or self._is_counted(key):
+            return False
+        return (
+            self.offer.remembers(tier)
+            and (self.offer.policy_of(tier), tier.argmax if argmax is None else argmax) in self._policies
+            and all((self.engine.run, sentence) in self._noted for sentence in self._told)
+        )
+
+    def _is_counted(self, key: ApiKey | None) -> bool:
+        """Whether requests are limited by day or month."""
+        own = (*self.endpoint.quotas.values(), *((key.limits.day, key.limits.month) if key else ()))
+        return any(one != Quota() for one in own)
 
     def order(self, asked: Asked, key: ApiKey | None, tell: Callable[[Event | None], None]) -> Order:
         """The request as it is to be played, not yet handed over. ApiError for what cannot be meant so."""
@@ -183,7 +202,7 @@ class Service:
             )
         turns = _turns(asked, limits, self.offer.turns_of(tier), policy)
         sender = Sender(key, self.store.now())
-        if (ceiling := self.engine.admit(sender)) is not None:
+        if self._is_counted(key) and (ceiling := self.engine.admit(sender)) is not None:
             raise quota_used_up(f"No more requests fit {ceiling.words}.", ceiling.left_s(sender.at))
         return Order(
             episode=self._episode(question, conversation_of(*told), policy, turns, asked, left_out),

@@ -217,6 +217,12 @@ class Offer:
         """The name of the policy that decides in a tier."""
         return self._best(tier).policy if tier.policy in (BEST, "") else tier.policy
 
+    def remembers(self, tier: Tier) -> bool:
+        """Whether the store need not be asked who decides in a tier."""
+        return tier.policy not in (BEST, "") or (
+            tier.name in self._chosen and time.monotonic() - self._chosen[tier.name][0] < KNOWN_S
+        )
+
     def turns_of(self, tier: Tier) -> int:
         """The turn budget of a tier where a request names none: the best single model is asked once."""
         return self._best(tier).turns if tier.policy in (BEST, "") else tier.turns
@@ -380,12 +386,12 @@ class Offer:
 def _check_images(tier: Tier, policy: Policy) -> None:
     """ApiError for a policy whose prompts hold the text of a conversation alone."""
     checkpoint = getattr(innermost(policy), "checkpoint", None)
-    why = "answers by workflows, whose steps read the text of a conversation alone" if policy.rounds else ""
     if checkpoint is not None and checkpoint.protocol is Protocol.RELEASED:
-        why = "is played by the released protocol, whose prompts hold text alone"
-    if why:
-        message = f"'{tier.name}' {why}: send no images, or ask for another tier."
-        raise bad_request(message, code="no_model_reads_images")
+        raise bad_request(
+            f"'{tier.name}' is played by the released protocol, whose prompts hold text alone: send no images, or ask "
+            "for another tier.",
+            code="no_model_reads_images",
+        )
 
 
 @dataclass(frozen=True, slots=True)

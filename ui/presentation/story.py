@@ -53,7 +53,7 @@ def _opening(episode: Episode) -> str:
     """Who began, and with what probability, or who a person let begin."""
     turn = episode.turns[0]
     if turn.step is not None:
-        n = len(episode.turns)
+        n = sum(turn.counts for turn in episode.turns)
         return f"A workflow of {n} step{'s' if n > 1 else ''}, begun by {_model(turn)}."
     decision = turn.decision
     role = ROLE_STYLES[decision.role].word

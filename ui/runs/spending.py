@@ -48,8 +48,9 @@ def paid_models(specs: Iterable[ModelSpec]) -> list[ModelSpec]:
 
 def check_ceiling(specs: Sequence[ModelSpec], ceiling_usd: float | None) -> None:
     """BudgetError when a ceiling is set that could not be kept, because a price is unknown."""
-    unknown = [spec.name for spec in paid_models(specs) if spec.price_in is None or spec.price_out is None]
-    if ceiling_usd is not None and unknown:
+    if ceiling_usd is None:
+        return
+    if unknown := [one.name for one in paid_models(specs) if one.price_in is None or one.price_out is None]:
         raise BudgetError(
             f"The price of {', '.join(unknown)} is not known, so no spend ceiling can be kept: "
             "write price_in and price_out (USD per million tokens) into pool.toml."

@@ -16,12 +16,12 @@ from core.draws import reply_seed
 from core.episode import Ask, EndReason, Episode, Flag, Reply, Status, Task, Usage
 from core.errors import ConfigError
 from core.play.drive import drive_many
+from core.play.forked_steps import forked_step
 from core.play.forking import (
     carried_turns,
     check_change,
     child_seed,
     decision_at,
-    forked_step,
     new_child,
     possible_changes,
     prefix_digest,

@@ -9,7 +9,7 @@ import pytest
 from core.changes import Change
 from core.conduct.prompts import Passed, Reach, passed, reach_of, unused
 from core.episode import Ask, Episode, Reply
-from core.play.forking import forked_step
+from core.play.forked_steps import forked_step
 from core.pool.spec import Dialect
 from core.workflow import AccessMode, Workflow
 from tests.core.conduct.test_forks import MODELS, recorded
@@ -41,7 +41,7 @@ def play(workflow: Workflow, dialect: Dialect = "terse") -> Episode:
 
 def sent(episode: Episode) -> list[tuple[int, ...] | None]:
     """From which turns each was sent something."""
-    found = passed(episode.task.question, episode.turns)
+    found = passed(episode.task, episode.turns)
     return [found[turn.index].sent for turn in episode.turns]
 
 
@@ -73,16 +73,16 @@ def test_of_the_short_form_it_is_one_plan_or_one_answer(
 
 def test_who_merges_counts_answers_that_it_is_not_sent() -> None:
     episode = play(chain("solve", "solve", "solve", "merge"))
-    assert passed(episode.task.question, episode.turns)[3] == Passed((0, 2), (0, 1, 2), short=True)
-    assert unused(episode.task.question, episode.turns) == set()
+    assert passed(episode.task, episode.turns)[3] == Passed((0, 2), (0, 1, 2), short=True)
+    assert unused(episode.task, episode.turns) == set()
 
 
 def test_who_had_nothing_to_judge_asked_nobody_and_what_was_removed_is_not_known() -> None:
     episode = play(chain("solve", "check", reads=((), ())))
-    assert passed(episode.task.question, episode.turns)[1] == Passed((), (), asked=False, short=True)
+    assert passed(episode.task, episode.turns)[1] == Passed((), (), asked=False, short=True)
     pruned = tuple(replace(turn, messages=()) for turn in play(chain("plan", "solve")).turns)
-    assert [one.sent for one in passed(episode.task.question, pruned).values()] == [None, None]
-    assert unused(episode.task.question, pruned) == set()
+    assert [one.sent for one in passed(episode.task, pruned).values()] == [None, None]
+    assert unused(episode.task, pruned) == set()
 
 
 def test_a_step_is_unused_when_nothing_of_it_reaches_the_last() -> None:
@@ -97,9 +97,9 @@ def test_a_step_is_unused_when_nothing_of_it_reaches_the_last() -> None:
         ),  # the last judged nothing: the answer is the first's
     ):
         episode = play(workflow)
-        assert unused(episode.task.question, episode.turns) == expected, workflow.subtasks
+        assert unused(episode.task, episode.turns) == expected, workflow.subtasks
     full = play(chain("a", "b", "c", reads=((), (), (1,))), "general")
-    assert unused(full.task.question, full.turns) == {0}
+    assert unused(full.task, full.turns) == {0}
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def one_reading(
     path: Path, answer: Any = None, models: str = "abc", reads: str = "bc", **options: Any
 ) -> Any:
     """An endpoint of whose models some read images."""
-    context = served(path, answer or seeing(), endpoint=TIERS, models=models, entry=PRICES, **options)
+    options = {"endpoint": TIERS, "entry": PRICES, **options}
+    context = served(path, answer or seeing(), models=models, **options)
     return _Reading(context, path / "pool.toml", reads)
 
 
@@ -206,22 +207,27 @@ def test_where_no_model_reads_images_a_request_with_any_is_refused(tmp_path: Pat
         assert not one.models.requests
 
 
+def test_the_steps_of_a_workflow_are_sent_images_where_their_models_read_them(tmp_path: Path) -> None:
+    tiers = Endpoint(tier=(Tier("trinity", policy="conductor:fixed:solvers:a+b"),))
+    with one_reading(tmp_path, reads="b", models="ab", endpoint=tiers) as one:
+        answer = one.ask(messages=shown(PNG_URL, WEB_URL))
+        assert answer.choices[0].message.content == "A cat."
+        assert [request.body["model"] for request in one.models.requests] == ["b"] * 4
+        for request in one.models.requests:
+            assert [image["url"] for image in image_parts(request)] == [PNG_URL, WEB_URL]
+        assert answer.model_extra["trinity"]["left_out"] == ["a"]
+
+
 def test_policies_whose_prompts_hold_text_alone_see_no_images(tmp_path: Path) -> None:
-    tiers = Endpoint(
-        tier=(Tier("trinity", policy="conductor:fixed:solvers:a+b"), Tier("other", policy="single:b"))
-    )
-    entry = f"{PRICES}\nimages = true"
-    with served(tmp_path, seeing(), endpoint=tiers, entry=entry) as one:
-        refusal = one.refused(messages=shown(WEB_URL))
-        assert (refusal.status_code, refusal.code) == (400, "no_model_reads_images")
-        assert "answers by workflows" in refusal.message
+    tiers = Endpoint(tier=(Tier("trinity", policy="single:b"),))
+    with served(tmp_path, seeing(), endpoint=tiers, entry=f"{PRICES}\nimages = true") as one:
         released: Any = SimpleNamespace(
             models=("a", "b"), rounds=0, checkpoint=SimpleNamespace(protocol=Protocol.RELEASED)
         )
         offer = one.service.offer
-        assert offer.left_out(tiers.tier[1], released, []) == ()
+        assert offer.left_out(tiers.tier[0], released, []) == ()
         with pytest.raises(ApiError) as caught:
-            offer.left_out(tiers.tier[1], released, [], with_images=True)
+            offer.left_out(tiers.tier[0], released, [], with_images=True)
         assert "released protocol" in caught.value.message
         assert not one.models.requests
 

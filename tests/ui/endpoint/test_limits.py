@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from core.episode import Ask, Message, Reply, Role, Usage
 from core.pool.costs import bound_usd
@@ -19,6 +20,7 @@ from storage.store import Store
 from tests.builders.stores import new_store
 from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
 from ui.cli import main
+from ui.endpoint import tiers as tiers_of
 from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks, Sender
 from ui.endpoint.tiers import Endpoint, Tier, read_endpoint
 
@@ -267,3 +269,47 @@ def test_keys_are_made_with_limits_and_listed_with_them(
     told = " ".join(capsys.readouterr().out.split())
     assert "$2.00 a day" in told
     assert "1,000 requests, 50,000 tokens a month" in told
+
+
+@pytest.mark.integration
+def test_a_request_is_ordered_at_once_only_where_nothing_has_to_be_looked_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiers = Endpoint(tier=(*ONCE, Tier("best")))
+    with served(tmp_path, team(), endpoint=tiers, models="a") as one:
+        ready = one.service.is_ready
+        assert not ready("trinity", None, None), "no run has begun"
+        one.ask()
+        assert ready("trinity", None, None)
+        assert ready("trinity", False, None)
+        assert not ready("trinity", True, None), "another policy has to be loaded"
+        assert ready("best", None, None)
+        monkeypatch.setattr(tiers_of, "KNOWN_S", 0.0)
+        assert not ready("best", None, None), "the store says anew which is best"
+        assert not ready("trinity@c0000000000", None, None)
+        free, limited = (
+            one.store.endpoint.add_key("k", limits)[0] for limits in (Limits(), Limits(day=Quota(requests=9)))
+        )
+        assert ready("trinity", None, free)
+        assert not ready("trinity", None, limited), "what is left of its limit has to be asked for"
+        one.service.engine.close()
+        assert not ready("trinity", None, None), "the next request begins another run"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(("entry", "level"), [("", "NORMAL"), (PRICES, "FULL")])
+def test_replies_of_models_that_are_free_need_not_survive_a_power_cut(
+    tmp_path: Path, entry: str, level: str
+) -> None:
+    with served(tmp_path, team(), endpoint=Endpoint(tier=ONCE), models="a", entry=entry) as one:
+        levels = ["NORMAL"]
+
+        @event.listens_for(one.store.engine, "before_cursor_execute")
+        def note(_c: object, _cursor: object, statement: str, *_: object) -> None:
+            if statement.startswith("PRAGMA synchronous"):
+                levels.append(statement.split("=")[1])
+            elif statement.startswith("UPDATE turn"):
+                levels.append(levels[-1])
+
+        one.ask()
+        assert levels[-1] == level

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.episode import Message
-from core.play.chat import NOTE
-from tests.core.pool.faulty_server import Answer, Request, Step, events, fail, stream_head
+from core.episode import Flag, Message
+from core.play.chat import NOTE, joined, shown_of
+from tests.core.pool.faulty_server import Answer, Request, Step, events, ok, stream_head
 from tests.ui.endpoint.server import Serve, Served, role_of, team
 from ui.endpoint.live_text import LiveText
 from ui.endpoint.tiers import Endpoint, Tier
@@ -58,7 +58,7 @@ def one(serve: Serve) -> Served:
 @pytest.mark.integration
 def test_the_first_words_come_while_the_model_still_writes(one: Served) -> None:
     go = threading.Event()
-    one.begin(streamed("Forty", "-two", go, " it is."))
+    one.begin(streamed("Forty", "-two ", go, "it is."))
     told = ""
     for text, _ in chunks(one):
         told += text
@@ -71,14 +71,14 @@ def test_the_first_words_come_while_the_model_still_writes(one: Served) -> None:
 @pytest.mark.integration
 def test_the_responses_api_streams_as_well(one: Served) -> None:
     go = threading.Event()
-    one.begin(streamed("Forty", go, "-two"))
+    one.begin(streamed("Forty ", go, "two"))
     with one.client.responses.stream(model="trinity", input="How many?") as told:
         kinds = []
         for event in told:
             kinds.append(event.type)
             if event.type == "response.output_text.delta":
                 go.set()
-        assert told.get_final_response().output_text == "Forty-two"
+        assert told.get_final_response().output_text == "Forty two"
     assert kinds.count("response.output_item.added") == kinds.count("response.output_text.done") == 1
     assert kinds.count("response.output_text.delta") == 2
 
@@ -135,23 +135,71 @@ def test_what_a_model_repeats_of_its_notes_does_not_go_out(one: Served) -> None:
     assert told == "Forty. And two."
 
 
+GO_ON = "Your reply above broke off."
+
+
+def begun_in(request: Request) -> str:
+    """What a model is asked to go on from; empty where it is asked for a whole reply."""
+    messages: list[dict[str, str]] = request.body["messages"]
+    return messages[-2]["content"] if GO_ON in messages[-1]["content"] else ""
+
+
+def broken(*pieces: str) -> Answer:
+    return (stream_head(), *(events(one, finish_reason=None, done=False) for one in pieces), "reset")
+
+
 @pytest.mark.integration
-def test_a_text_that_broke_off_is_not_joined_to_another_models(one: Served) -> None:
+@pytest.mark.parametrize(
+    "more",
+    ["forty-two it stays.", "Forty-two it is, and forty-two it stays.", "it is, and forty-two it stays."],
+)
+def test_a_text_that_broke_off_is_gone_on_with(one: Served, more: str) -> None:
     def models(request: Request) -> Answer:
-        if request.body["model"] == "a":
-            return (stream_head(), events("Forty", finish_reason=None, done=False), "reset")
-        return streamed("Fifty")
+        if not (begun := begun_in(request)):
+            return broken("Forty-two it is,", " and forty-")
+        assert begun == "Forty-two it is, and"  # the half word is written again
+        return streamed(*(more[at : at + 5] for at in range(0, len(more), 5)))
 
     one.begin(models)
-    sent = ""
-    seen = chunks(one)
-    while not sent:
-        sent += next(seen)[0]
-    with pytest.raises(openai.APIError, match="ask again"):
-        sent += "".join(text for text, _ in seen)
-    assert sent == "Forty"  # and nothing of the other
-    one.begin(lambda request: fail(503) if request.body["model"] == "a" else streamed("Fifty"))
-    assert text_of(one) == "Fifty"
+    assert text_of(one) == "Forty-two it is, and forty-two it stays."
+    first, second = one.models.requests  # nobody begins it again
+    assert first.body["model"] == second.body["model"] == "a"
+    row = one.store.episodes.page().items[0]
+    episode = one.store.episodes.get(row.id)
+    assert episode.answer == "Forty-two it is, and forty-two it stays."
+    flags = [turn.flags for turn in episode.turns]
+    assert flags == [(Flag.MODEL_ERROR, Flag.FAILED_OVER), (Flag.CONTINUED,)]
+    assert [turn.reply.text for turn in episode.turns] == ["Forty-two it is, and forty-", more]
+
+
+@pytest.mark.integration
+def test_one_that_breaks_off_again_and_again_leaves_the_rest_to_another(one: Served) -> None:
+    def models(request: Request) -> Answer:
+        match request.body["model"], begun_in(request):
+            case "a", "":
+                return broken("Forty-two it is, and ", "forty-")
+            case "a", "Forty-two it is, and":
+                return broken("forty-two it ", "st")
+            case "a", begun:
+                assert begun == "Forty-two it is, and forty-two it"
+                return broken("st")
+            case _, begun:
+                assert begun == "Forty-two it is, and forty-two it"
+                return streamed("stays.")
+
+    one.begin(models)
+    assert text_of(one) == "Forty-two it is, and forty-two it stays."
+    assert [request.body["model"] for request in one.models.requests] == ["a", "a", "a", "b"]
+    one.begin(lambda _: broken("Forty-two ", "it "))
+    with pytest.raises(openai.APIError, match="broke off in the middle of its answer"):
+        text_of(one)
+
+
+@pytest.mark.integration
+def test_a_reply_that_nobody_reads_yet_is_begun_again(one: Served) -> None:
+    left = [broken("Forty-two it "), ok("Fifty it is.")]
+    one.begin(lambda _: left.pop(0))
+    assert one.ask().choices[0].message.content == "Fifty it is."
 
 
 @pytest.mark.integration
@@ -184,5 +232,20 @@ def test_however_it_is_cut_what_was_sent_and_the_rest_are_the_answer(
     answer = text.strip()
     answer = answer[: min([at for stop in stops if (at := answer.find(stop)) >= 0], default=None)]
     rest = live.rest(answer, text)
+    assert rest is not None
+    assert sent + rest == answer
+
+
+@given(text=TEXT, more=TEXT, cut=st.integers(0, 30))
+def test_what_goes_on_from_a_text_that_broke_off_is_sent_as_it_is_read(
+    text: str, more: str, cut: int
+) -> None:
+    first = LiveText(0)
+    sent = first.feed(text)
+    begun = shown_of(text)
+    then = LiveText(1, begun=begun, sent=first.sent)
+    sent += then.feed(more[:cut]) + then.feed(more[cut:])
+    answer = joined(begun, more).strip()
+    rest = then.rest(answer, more)
     assert rest is not None
     assert sent + rest == answer

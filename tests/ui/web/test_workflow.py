@@ -9,14 +9,18 @@ import pytest
 from core.changes import Change, Fork
 from core.conduct.planners import planner_policy
 from core.conduct.prompts import Passed
-from core.episode import EpisodeFinished, Task
-from core.play.drive import drive_many
+from core.episode import Episode, EpisodeFinished, Task
+from core.play.drive import drive, drive_many
 from core.play.policies import Policy, PolicyPerEpisode, RandomPolicy, new_episode
 from core.tasks.graders import grade_many
 from core.workflow import AccessMode, Workflow
 from storage.recorder import record
 from storage.store import Store
+from tests.builders.play import end
 from tests.builders.pools import ScriptedPool, specs
+from tests.builders.stores import begin_run
+from tests.core.conduct.test_fail_over import without
+from tests.core.conduct.test_session import writes
 from tests.ui.pages import opened, shown
 from ui.web.turns.workflow import Round, chosen_by, graph_figure, graph_words, legend_words, step_words
 
@@ -165,3 +169,37 @@ def test_the_graph_has_a_node_for_each_step_and_an_arrow_for_each_access() -> No
     part = Round(workflow, names)
     assert graph_words(part) == "turn 1 ann; turn 2 bob; turn 3 cid may read 1; turn 4 ann may read 2, 3"
     assert "It could not read turn 1 (ann)." in step_words(part, 3)
+
+
+@pytest.fixture
+def in_vain(store: Store) -> Episode:
+    """Two rounds of two steps each; bob, who was to do a step of each, could not be asked."""
+    begin_run(store, "r1", "run", {})
+    first = 'model_id = [0, 1]\nsubtasks = ["a", "b"]\naccess_list = [[], [0]]'
+    again = 'model_id = [2, 1]\nsubtasks = ["c", "d"]\naccess_list = [[], [0]]'
+    policy = writes(first, again, rounds=2)
+    pool = ScriptedPool(specs(MODELS, "general"), without("bob"))
+    begun = new_episode("r1", 0, TASK, policy, turns=5, seed=1, argmax=False)
+    ended = end(record(store, drive(begun, policy, pool, grade_many, served=True)))
+    store.runs.finish("r1")
+    return ended
+
+
+def test_a_step_that_another_model_did_is_told_with_the_call_in_vain(in_vain: Episode) -> None:
+    text = shown(opened("replay", ep=in_vain.id, t="2"))
+    assert "**Turn 2** (cid) was asked: b" in text
+    assert "Asked for it in vain before: turn 3 (bob)." in text
+    assert "the planner had named bob, which could not be asked for this step." in text
+    text = shown(opened("replay", ep=in_vain.id, t="3"))
+    assert "**Turn 3** (bob) could not be asked for its step, which is turn 2: cid did it." in text
+    assert "No route." in text
+    text = shown(opened("replay", ep=in_vain.id, t="5"))
+    assert "**Turn 5** (cid) was asked: d" in text, "a later round begins behind the call in vain"
+    assert "It saw the problem and the replies of turn 4 (cid) and turns 1 and 2 of the round before." in text
+
+
+def test_the_form_of_forks_offers_no_call_in_vain(in_vain: Episode) -> None:
+    page = opened("forks", ep=in_vain.id, t="3", change="model")
+    assert not page.exception
+    assert "fork turn 2, which is that step" in shown(page)
+    assert not opened("forks", ep=in_vain.id, t="2", change="model").exception

@@ -15,12 +15,12 @@ from core.changes import FORK, Change, ChangeKind, Fork
 from core.conduct.prompts import Reach, reach_of
 from core.episode import ROLE_ORDER, Episode, Role, Status, Verdict
 from core.errors import ConfigError, StoreError, TrinityError
+from core.play.forked_steps import forked_step
 from core.play.forking import (
     check_change,
     check_kept,
     child_seed,
     decider_of_turn,
-    forked_step,
     forked_turn,
     is_held,
     keeps_answer,
@@ -75,7 +75,7 @@ def turn_at(episode: Episode, place: str) -> int | None:
         case "first":
             return 0 if turns else None
         case "last":
-            return last if turns else None
+            return max((one.index for one in turns if one.step is None or one.counts), default=None)
         case "verifier":
             judged = (i for i in range(last, -1, -1) if turns[i].decision.role is Role.VERIFIER)
             return next(judged, None)

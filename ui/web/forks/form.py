@@ -15,10 +15,9 @@ from core.changes import Change, ChangeKind
 from core.episode import Episode, Role, Verdict
 from core.errors import TrinityError
 from core.fields import settings_of
+from core.play.forked_steps import ForkedStep, forked_step
 from core.play.forking import (
-    ForkedStep,
     decider_of_turn,
-    forked_step,
     forked_turn,
     possible_changes,
     prefix_digest,

@@ -394,7 +394,7 @@ def _stage(store: Store, seen: Watched, recording: Recording) -> None:
             recording.models,
             key="live_decision",
             by=decider_words(recording, cursor),
-            planned=chosen_by(recording.episode, cursor) if recording.episode.plans else "",
+            planned=chosen_by(recording.episode, cursor, recording.turns) if recording.episode.plans else "",
             proposed=recording.overruled(cursor),
         )
 

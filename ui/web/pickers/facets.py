@@ -43,6 +43,7 @@ _SHORT_FLAGS = {
     Flag.BY_AGREEMENT.value: "verdict by comparison",
     Flag.FAILED_OVER.value: "another model asked",
     Flag.REPAIRED.value: "form repaired",
+    Flag.CONTINUED.value: "reply continued",
 }
 #: Of ends that mean something else for a rule, or where recorded answers are compared, what all have in common.
 _ENDS = {EndReason.ACCEPTED: "accepted", EndReason.BUDGET: "no more turns"}

@@ -119,15 +119,17 @@ def usage_over_turns(
 ) -> go.Figure | None:
     """What the turns so far, and the `plans` that they follow, have used together: stacked by model in slot order, the
     planner last. None when it is known for no turn."""
-    spent = tuple((one.model, usage(one, measure)) for one in outlines if one.stage == "finished")
+    over = [one for one in outlines if one.stage == "finished"]
+    spent = tuple((one.model, usage(one, measure)) for one in over)
     if not any(value is not None for _, value in spent):
         return None
-    return _usage(spent, models, measure, _planned(plans, len(spent), measure))
+    return _usage(spent, models, measure, _planned(plans, over, measure))
 
 
-def _planned(plans: Sequence[Plan], turns: int, measure: str) -> tuple[float, ...]:
+def _planned(plans: Sequence[Plan], over: Sequence[TurnOutline], measure: str) -> tuple[float, ...]:
     """What plans used, by the turn with which their round begins (the last turn, where none follows)."""
-    found, first = [0.0] * turns, 0
+    turns, first = len(over), 0
+    found = [0.0] * turns
     for _, of_round in groupby(plans, key=lambda one: one.round):
         tries = list(of_round)
         for one in tries:
@@ -136,6 +138,8 @@ def _planned(plans: Sequence[Plan], turns: int, measure: str) -> tuple[float, ..
             amounts = {"cost": used.cost_usd or 0.0, "time": one.reply.latency_s}
             found[min(first, turns - 1)] += amounts.get(measure, tokens)
         first += len(tries[-1].workflow or ())
+        while first < turns and Flag.FAILED_OVER in over[first].flags:  # calls in vain for its steps
+            first += 1
     return tuple(found)
 
 

@@ -442,7 +442,7 @@ def turn_panel(recording: Recording, index: int) -> None:
             recording.models,
             key="decision",
             by=decider_words(recording, index),
-            planned=chosen_by(recording.episode, index) if recording.episode.plans else "",
+            planned=chosen_by(recording.episode, index, recording.turns) if recording.episode.plans else "",
             proposed=recording.overruled(index),
             missing=recording.missing,
             standing=standing_words(recording, decision.model) if decision else "",

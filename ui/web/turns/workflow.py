@@ -12,6 +12,7 @@ import streamlit as st
 from core.changes import ChangeKind
 from core.conduct.prompts import Passed, passed, subtask_word, unused
 from core.episode import Episode, Plan, Status, Turn
+from core.play.forked_steps import as_done
 from core.workflow import Workflow
 from ui.presentation.comparison import enumerated
 from ui.presentation.steps import FAULT_WORDS, change_words
@@ -43,14 +44,15 @@ _SOLVES = "who solves is sent one plan, the latest"
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round of an episode, with what is known of its turns: `first` is the number of its first turn, `names` are
-    its models, `given` says what each turn was sent, by number, `unused` are those of which nothing reached the last
-    step."""
+    the models that did its steps, `given` says what each turn was sent, by number, `unused` are those of which nothing
+    reached the last step, `in_vain` the calls for steps that other models did in the end: place, model and turn."""
 
     workflow: Workflow
     names: Sequence[str]
     first: int = 0
     given: Mapping[int, Passed] = field(default_factory=dict)
     unused: Collection[int] = ()
+    in_vain: Sequence[tuple[int, str, int]] = ()
 
     def sent(self, place: int) -> tuple[int, ...] | None:
         """The places of the steps of this round that a step was sent something of; None where it is not known."""
@@ -77,9 +79,9 @@ def workflow_panel(
     links to what can be changed of that step."""
     if not episode.plans:
         return
-    given, idle = passed(episode.task.question, turns), frozenset[int]()
+    given, idle = passed(episode.task, turns), frozenset[int]()
     if episode.status is Status.FINISHED:
-        idle = unused(episode.task.question, turns)
+        idle = unused(episode.task, turns)
     turn = 0
     for number in sorted({plan.round for plan in episode.plans}):
         plans = [plan for plan in episode.plans if plan.round == number]
@@ -88,14 +90,30 @@ def workflow_panel(
             if workflow is None:
                 _heading(episode, plans, names)
             else:
-                models = [episode.models[slot] for slot in workflow.models]
-                part = Round(workflow, models, turn, given, idle)
+                done = as_done(workflow, number, episode.models, turns)
+                part = Round(
+                    workflow,
+                    [episode.models[slot] for slot in done.models],
+                    turn,
+                    given,
+                    idle,
+                    _in_vain(turns, number),
+                )
                 place = None if cursor is None else cursor - turn
                 _heading(episode, plans, names)
                 _steps(episode, part, place, number, forks=forks)
-                turn += len(workflow)
+                turn += len(workflow) + len(part.in_vain)
             _changed_by_fork(episode, plans[-1])
             _written(plans)
+
+
+def _in_vain(turns: Sequence[Turn], number: int) -> list[tuple[int, str, int]]:
+    """A round's calls for steps that other models did in the end: place, model and turn of each."""
+    return [
+        (turn.step.place, turn.decision.model, turn.index)
+        for turn in turns
+        if turn.step is not None and turn.step.round == number and not turn.counts
+    ]
 
 
 def _heading(episode: Episode, plans: Sequence[Plan], names: Generations) -> None:
@@ -122,6 +140,8 @@ def _steps(episode: Episode, part: Round, place: int | None, number: int, *, for
     )
     if legend := legend_words(part):
         st.caption(legend)
+    if place is not None and (failed := [one for one in part.in_vain if one[2] == part.first + place]):
+        st.markdown(in_vain_words(part, *failed[0]))
     if place is not None and 0 <= place < len(part.workflow):
         st.markdown(step_words(part, place))
         if forks:
@@ -137,11 +157,18 @@ def _written(plans: Sequence[Plan]) -> None:
             text_block(written or "(nothing)", key=f"plan_{plan.round}_{plan.attempt}")
 
 
-def chosen_by(episode: Episode, index: int) -> str:
-    """Why a step's model is this one, of an episode that a planner planned; plain text."""
+def chosen_by(episode: Episode, index: int, turns: Sequence[Turn] = ()) -> str:
+    """Why a step's model is this one, of an episode that a planner planned; plain text. `turns`: those that are
+    over."""
     fork = episode.fork
     if fork and fork.change and fork.turn == index and fork.change.kind == "model":
         return "a fork put this model in the place of the one that the planner had named."
+    own = next((one for one in turns if one.index == index), None)
+    workflows = [one.workflow for one in episode.plans if own and own.step and one.round == own.step.round]
+    if own and own.step and workflows and workflows[-1] is not None:
+        named = episode.models[workflows[-1].models[own.step.place]]
+        if named != own.decision.model:
+            return f"the planner had named {one_line(named, 40)}, which could not be asked for this step."
     return "the planner named the model when it wrote the workflow above."
 
 
@@ -187,9 +214,19 @@ def step_words(part: Round, place: int) -> str:
     said = [*_sent_words(part, place)]
     if hidden := [earlier for earlier in range(place) if earlier not in workflow.reads[place]]:
         said.append(f"It could not read {_named(part, hidden)}.")
+    if failed := [f"turn {turn + 1} ({label(model, 30)})" for at, model, turn in part.in_vain if at == place]:
+        said.append(f"Asked for it in vain before: {enumerated(failed)}.")
     if part.is_unused(place):
         said.append("**The last step never used it**: nothing of its reply was sent on to it.")
     return f"{head}  \n{' '.join(said)}"
+
+
+def in_vain_words(part: Round, place: int, model: str, turn: int) -> str:
+    """What a call for a step was that another model did in the end."""
+    return (
+        f"**Turn {turn + 1}** ({label(model, 30)}) could not be asked for its step, which is turn "
+        f"{part.first + place + 1}: {label(part.names[place], 30)} did it."
+    )
 
 
 def _named(part: Round, places: Sequence[int]) -> str:
