@@ -483,6 +483,7 @@ served = Table(
     _needed("at", Float, "When it was asked, Unix seconds"),
     _zeroed("charged_usd", Float, "What counts against ceilings, US dollars: unknown use at its bound"),
     _zeroed("tokens", BigInteger, "Tokens that its models were sent and wrote"),
+    _zeroed("under_way_usd", Float, "The most that its calls under way can cost, US dollars"),
     Column("deciding_s", Float, doc="Seconds that its decisions took; empty: not measured"),
     Column("recording_s", Float, doc="Seconds that storing its events took; empty: not measured"),
     Index(None, "key_id"),

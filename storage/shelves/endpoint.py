@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 
@@ -33,7 +33,8 @@ from core.errors import StoreError
 from core.ids import episode_id
 from storage.rows.engine import fetch_mappings, fetch_rows, fetch_scalar, writing
 from storage.rows.mapping import Rows, from_row
-from storage.rows.schema import api_key, label, served
+from storage.rows.schema import api_key, episode, label, run, served
+from storage.rows.summaries import RunStatus
 from storage.shelves.episodes import visible_name
 
 #: The names of labels that a client's feedback becomes: right or wrong, and a score from 0 to 1.
@@ -199,13 +200,37 @@ class Endpoint:
         return [row["episode_id"] for row in fetch_mappings(self.engine, query.order_by(served.c.at))]
 
     def charge(
-        self, episode_id: str, usd: float, connection: Connection | None = None, *, tokens: int = 0
+        self,
+        episode_id: str,
+        usd: float,
+        connection: Connection | None = None,
+        *,
+        tokens: int = 0,
+        under_way_usd: float = 0.0,
     ) -> None:
-        """Add to what a request has taken, durably: ceilings are kept over it. Within a transaction where one is
-        given."""
-        more = {"of": episode_id, "usd": usd, "more": tokens}
+        """Add to what a request has taken, durably: ceilings are kept over it. `under_way_usd`: the most that those of
+        its calls can cost whose answers have still to come. Within a transaction where one is given."""
+        more = {"of": episode_id, "usd": usd, "more": tokens, "left": under_way_usd}
         with nullcontext(connection) if connection else writing(self.engine, durable=True) as within:
             within.execute(_CHARGE, more)
+
+    def note_under_way(self, bounds: Mapping[str, float]) -> None:
+        """Remember the most that calls of these requests can cost that are about to be made, in US dollars."""
+        with writing(self.engine) as connection:
+            connection.execute(_UNDER_WAY, [{"of": of, "left": usd} for of, usd in bounds.items()])
+
+    def charge_lost(self, episodes: Collection[str] | None = None) -> None:
+        """Charge requests whose process is gone with the most that their calls under way could cost: their models'
+        servers may bill them. `episodes`: the requests; left out: all whose run nobody plays."""
+        played = select(episode.c.id).join(run, run.c.id == episode.c.run_id)
+        played = played.where(run.c.status == RunStatus.RUNNING)
+        gone = served.c.episode_id.not_in(played) if episodes is None else served.c.episode_id.in_(episodes)
+        lost = (served.c.under_way_usd > 0, gone)
+        if not fetch_rows(self.engine, select(served.c.episode_id).where(*lost).limit(1)):
+            return  # mostly there are none: then no write lock is taken
+        charged = {"charged_usd": served.c.charged_usd + served.c.under_way_usd, "under_way_usd": 0.0}
+        with writing(self.engine, durable=True) as connection:
+            connection.execute(update(served).where(*lost).values(charged))
 
     def note_times(
         self, episode_id: str, deciding_s: float, recording_s: float, connection: Connection
@@ -251,7 +276,11 @@ _CHARGE = (
     .values(
         charged_usd=served.c.charged_usd + bindparam("usd", type_=Float),
         tokens=served.c.tokens + bindparam("more", type_=Integer),
+        under_way_usd=bindparam("left"),
     )
+)
+_UNDER_WAY = (
+    update(served).where(served.c.episode_id == bindparam("of")).values(under_way_usd=bindparam("left"))
 )
 _TIMES = (
     update(served)

@@ -211,7 +211,7 @@ class Engine:
         by_name = {spec.name: spec for spec in pool.specs}
         self._models = by_name.keys()
         self.circuits = Circuits()
-        self._ledger = Ledger(by_name, books or OwnBooks.of(store, plan.pool, max_cost_usd, quotas))
+        self._ledger = Ledger(by_name, books or OwnBooks.of(store, plan.pool, max_cost_usd, quotas), store)
         self._orders: dict[str, Order] = {}
         self._unstored: set[str] = set()  # whose reply is not yet stored
         self._lock = threading.Lock()
@@ -324,11 +324,16 @@ class Engine:
             give_up=self._reason,
             hear=self._hear,
             served=True,
-            settle=partial(recorder.settle, self._tell),
+            settle=partial(self._settle, recorder),
             stops=(StoreError,),  # who asked for what cannot be played is one of many
         )
         for event in events:
             recorder.add(event)
+
+    def _settle(self, recorder: Recorder) -> list[tuple[Event, Exception]]:
+        """Store what calls can cost that are about to be made, and all that happened, which is then told."""
+        self._ledger.begin()
+        return recorder.settle(self._tell)
 
     def _tell(self, event: Event) -> None:
         """Book what was stored and tell it; a fault in that ends the one request."""
@@ -371,10 +376,7 @@ class Engine:
             recording_s = order.recording_s + time.perf_counter() - order.recording_since
             self._store.endpoint.note_times(name, order.deciding_s, recording_s, connection)
         elif isinstance(event, Replied | Plan):
-            usd = self._ledger.cost_usd(name, getattr(event, "index", None), event.reply)
-            tokens = event.reply.usage.tokens_in + event.reply.usage.tokens_out
-            if usd or tokens:
-                self._store.endpoint.charge(name, usd, connection, tokens=tokens)
+            self._ledger.charge(name, getattr(event, "index", None), event.reply, connection)
 
     def _fell_silent(self, name: str) -> None:
         """End a request of which nobody can be told; called where the fault was caught."""
@@ -397,8 +399,7 @@ class Engine:
             # workflow that is told; what is under way then are other steps, which are given up.
             failed = event.episode.status is Status.MISSING and name not in self._unstored
             failed = failed and not self._orders[name].policy.rounds
-            if usd := self._ledger.over(name, failed=failed):
-                self._store.endpoint.charge(name, usd)
+            self._ledger.over(name, failed=failed)
             self._unstored.discard(name)
         order = self._orders.pop(name) if over else self._orders[name]
         now = time.perf_counter()

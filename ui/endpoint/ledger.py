@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Literal, Protocol
 
+from sqlalchemy import Connection
+
 from core.episode import Ask, Reply
 from core.pool.costs import MOST_UNREAD, bound_usd
 from core.pool.spec import ModelSpec
@@ -127,7 +129,8 @@ class OwnBooks:
         cls, store: Store, pool: str, ceiling_usd: float | None, quotas: Mapping[str, Quota] | None
     ) -> OwnBooks:
         """The books of an endpoint over a pool, as its store has them. What other pools have cost is beside its
-        ceiling."""
+        ceiling. Calls that were under way when an endpoint died count as much as they could have cost."""
+        store.endpoint.charge_lost()
         runs = store.runs.list("serve", limit=MOST_RUNS)
         elsewhere = [run.id for run in runs if run.config.get("pool") != pool]
         spent_usd = store.endpoint.charged_usd() - store.endpoint.charged_in(elsewhere)
@@ -191,9 +194,10 @@ class OwnBooks:
                 self._count(request, usd)
 
     def recover(self, episodes: Collection[str]) -> None:
-        """These episodes were another process's, which is gone: what it stored of them is booked, and what it held for
-        them is free again."""
+        """These episodes were another process's, which is gone: what it stored of them is booked, and so is the most
+        that their calls under way could cost."""
         with self._lock:
+            self.store.endpoint.charge_lost(episodes)
             stored = self.store.endpoint.use_of(episodes)
             for name in episodes:
                 taken = stored.get(name, Use())
@@ -259,13 +263,15 @@ class OwnBooks:
 
 @dataclass
 class Ledger:
-    """The calls of one process's requests, booked by the one thread that plays; requests are admitted from any. A reply
-    without token counts, and a call that was given up, cost as much as they could have."""
+    """The calls of one process's requests, charged and booked by the one thread that plays; requests are admitted from
+    any. A reply without token counts, and a call that was given up, cost as much as they could have."""
 
     by_name: dict[str, ModelSpec]
     books: Books
+    store: Store
     # episode -> by sample, the most that one try can cost
     _under_way: dict[str, dict[int, float]] = field(default_factory=dict)
+    _begun: set[str] = field(default_factory=set)  # episodes with calls of which the store has not been told
 
     def admit(self, sender: Sender) -> Ceiling | None:
         """Count one more request; where a limit of a period is used up, it instead, and nothing is counted."""
@@ -280,7 +286,23 @@ class Ledger:
         if isinstance(budget, Ceiling):
             return budget
         self._under_way.setdefault(episode, {})[ask.sample] = bound
+        if bound:
+            self._begun.add(episode)
         return replace(ask, budget_usd=budget)
+
+    def begin(self) -> None:
+        """Store what the calls can cost that were allowed, before they are made: their models' servers may bill them
+        though this process dies before it hears an answer."""
+        if self._begun:
+            self.store.endpoint.note_under_way({one: self._left_usd(one) for one in self._begun})
+            self._begun.clear()
+
+    def charge(self, episode: str, index: int | None, reply: Reply, connection: Connection) -> None:
+        """Store what the answer to a call under way costs, in the transaction that stores the answer."""
+        usd, tokens = self.cost_usd(episode, index, reply), reply.usage.tokens_in + reply.usage.tokens_out
+        if usd or tokens or self._left_usd(episode):
+            others = self._left_usd(episode, besides=self._own(self._under_way.get(episode, {}), index))
+            self.store.endpoint.charge(episode, usd, connection, tokens=tokens, under_way_usd=others)
 
     def cost_usd(self, episode: str, index: int | None, reply: Reply) -> float:
         """What the answer to a call under way costs: that of turn `index`, by which the steps of a workflow are told
@@ -300,12 +322,21 @@ class Ledger:
         self.books.book(episode, sender, own, usd, reply.usage.tokens_in + reply.usage.tokens_out)
 
     def over(self, episode: str, *, failed: bool = False) -> float:
-        """The episode is over; what its calls cost that were given up with it. `failed`: one of them ended it, as its
-        server could not be asked, which costs nothing; alone, it is known which."""
+        """The episode is over; what its calls cost that were given up with it, which is stored. `failed`: one of them
+        ended it, as its server could not be asked, which costs nothing; alone, it is known which."""
         left = self._under_way.pop(episode, {}).values()
+        self._begun.discard(episode)
         usd = 0.0 if failed and len(left) == 1 else sum(left)
-        self.books.over(episode, usd)
+        try:
+            if any(left):
+                self.store.endpoint.charge(episode, usd)
+        finally:
+            self.books.over(episode, usd)
         return usd
+
+    def _left_usd(self, episode: str, besides: int | None = None) -> float:
+        bounds = self._under_way.get(episode, {})
+        return sum(usd for sample, usd in bounds.items() if sample != besides)
 
     @staticmethod
     def _own(bounds: Mapping[int, float], index: int | None) -> int | None:

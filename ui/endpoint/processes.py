@@ -2,8 +2,8 @@
 dies and replaces it.
 
 Each of them has its own engine, and its own run in the store; over a line to the first process it asks whether a
-request or a call still fits the limits, so that no two take the last place. What a process held when it died is free
-again at once, and what it had stored is booked."""
+request or a call still fits the limits, so that no two take the last place. When a process dies, what it had stored is
+booked, and so is the most that its calls under way could cost, as when a server of one process is started again."""
 
 from __future__ import annotations
 

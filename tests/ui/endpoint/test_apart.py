@@ -165,8 +165,8 @@ def test_a_reply_and_what_it_costs_are_stored_at_once(serve: Serve, monkeypatch:
     before = one.store.endpoint.charged_usd()
     assert chat(one)[0] == 200
     assert one.store.endpoint.charged_usd() - before == pytest.approx(3 * CALL_USD)
-    # Of each of three turns, that it is asked, and what came of it.
-    assert commits == 3 * 2
+    # Of each of three turns, that it is asked, the most that its call can cost, and what came of it.
+    assert commits == 3 * 3
     before = one.store.endpoint.charged_usd()
 
     def unstorable(*_: Any) -> Any:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
+import sqlite3
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,9 +20,10 @@ from core.episode import Ask, Message, Reply, Role, Usage
 from core.pool.costs import bound_usd
 from core.pool.spec import ModelSpec
 from storage.shelves.endpoint import ApiKey, Limits, Quota
-from storage.store import Store
+from storage.store import Store, open_store
 from tests.builders.stores import new_store
-from tests.ui.endpoint.server import CALL_USD, PRICES, served, team
+from tests.core.pool.faulty_server import Answer, Request
+from tests.ui.endpoint.server import CALL_USD, PRICES, role_of, served, team
 from ui.cli import main
 from ui.endpoint import tiers as tiers_of
 from ui.endpoint.ledger import Ceiling, Ledger, OwnBooks, Sender
@@ -108,12 +113,12 @@ def test_a_month_of_traffic_stays_within_every_limit_to_the_cent(tmp_path: Path)
     ]
     quotas = {"day": Quota(usd=0.004, requests=40), "month": Quota(tokens=18_000)}
     taken, refused = [], Counter[str]()
-    ledger = Ledger({"a": SPEC}, OwnBooks(store, quotas=quotas))
+    ledger = Ledger({"a": SPEC}, OwnBooks(store, quotas=quotas), store)
     for number in range(1_200):
         now[0] += 30 * DAY_S / 1_200
         if draw.random() < 0.02:  # served anew: all is read from the store again
             ledger = Ledger(
-                {"a": SPEC}, OwnBooks(store, spent_usd=store.endpoint.charged_usd(), quotas=quotas)
+                {"a": SPEC}, OwnBooks(store, spent_usd=store.endpoint.charged_usd(), quotas=quotas), store
             )
         key, name = draw.choice([None, *keys]), f"e{number:05d}"
         sender = Sender(key, now[0])
@@ -148,7 +153,7 @@ def test_a_request_that_midnight_passes_stays_below_the_limit_of_its_day(tmp_pat
     now, bound = [NOON + DAY_S / 2 - 1.0], bound_usd(SPEC, ASK)
     store = new_store(tmp_path / "t.db", lambda: now[0])
     key, _ = store.endpoint.add_key("mine", Limits(day=Quota(usd=1.5 * bound)))
-    ledger = Ledger({"a": SPEC}, OwnBooks(store))
+    ledger = Ledger({"a": SPEC}, OwnBooks(store), store)
     sender = Sender(key, now[0])
     assert ledger.admit(sender) is None
     store.endpoint.note("e1", key.id, "chat", "trinity")
@@ -212,6 +217,48 @@ def test_a_call_that_no_longer_fits_says_when_to_come_again_by_the_store_s_clock
         refusal = one.with_key(day=Quota(usd=CALL_USD / 10)).refused()
         assert "begins anew at 2026-04-01 00:00 UTC" in refusal.message
         assert refusal.response.headers["retry-after"] == "3600"
+
+
+@pytest.mark.integration
+def test_a_call_that_was_under_way_when_the_endpoint_died_counts_as_much_as_it_could_cost(
+    tmp_path: Path,
+) -> None:
+    """What the store holds at that moment is served again: its model's server may bill the call. What was answered
+    before costs what it cost, and no more than once."""
+    asked, go_on = threading.Event(), threading.Event()
+
+    def slow(request: Request) -> Answer:
+        if role_of(request) == "Worker":
+            asked.set()
+            go_on.wait(10.0)
+        return team()(request)
+
+    entry = f"{PRICES}\nmax_tokens = 20"
+    with served(tmp_path, slow, models="a", entry=entry) as one, ThreadPoolExecutor(1) as thread:
+        answer = thread.submit(one.ask)
+        assert asked.wait(10.0)
+        worker = one.models.requests[-1].body["messages"]
+        bound = bound_usd(
+            SPEC, Ask("a", Role.WORKER, tuple(Message(m["role"], m["content"]) for m in worker))
+        )
+        with (
+            closing(sqlite3.connect(tmp_path / "trinity.db")) as now,
+            closing(sqlite3.connect(tmp_path / "after.db")) as copy,
+        ):
+            now.backup(copy)
+        pool = str(tmp_path / "pool.toml")
+        with closing(open_store(tmp_path / "after.db")) as after:
+            assert OwnBooks.of(after, pool, None, None).spent_usd == pytest.approx(CALL_USD)  # it plays still
+            after.runs.mark_interrupted(is_dead=lambda _: True)
+            for _ in range(2):
+                books = OwnBooks.of(after, pool, None, None)
+                assert books.spent_usd == pytest.approx(CALL_USD + bound)
+            assert after.endpoint.use(0.0).usd == pytest.approx(CALL_USD + bound)
+        go_on.set()
+        assert answer.result().choices[0].message.content == "forty-two"
+        one.until_idle()
+        one.store.runs.mark_interrupted(is_dead=lambda _: True)
+        assert OwnBooks.of(one.store, pool, None, None).spent_usd == pytest.approx(3 * CALL_USD)
 
 
 def check(store: Store, taken: list[Any], keys: list[ApiKey], quotas: dict[str, Quota]) -> None:

@@ -140,7 +140,10 @@ def bound_of(request: Request) -> float:
 
 
 @pytest.mark.process
-def test_a_process_that_is_killed_is_replaced_and_what_it_held_is_free_again(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_is_replaced_and_its_call_counts_as_much_as_it_could_cost(
+    tmp_path: Path,
+) -> None:
+    """The model's server may bill a call whose answer nobody heard."""
     asked, go_on = threading.Event(), threading.Event()
     reply = team()
 
@@ -154,7 +157,8 @@ def test_a_process_that_is_killed_is_replaced_and_what_it_held_is_free_again(tmp
         go_on.set()
         assert one.ask()[0] == 200
         go_on.clear()
-        name, text = one.key(max_cost_usd=1.5 * bound_of(one.models.requests[-1]))
+        bound = bound_of(one.models.requests[-1])
+        name, text = one.key(max_cost_usd=2.5 * bound)
         lost = threads.submit(one.ask, text)
         assert asked.wait(PATIENCE_S)
         status, refusal = one.ask(text)
@@ -165,7 +169,7 @@ def test_a_process_that_is_killed_is_replaced_and_what_it_held_is_free_again(tmp
         go_on.set()
         assert lost.result()[0] == 0  # the connection broke off
         one.until(lambda: one.ask(text)[0] == 200)
-        assert one.store.endpoint.charged_usd(name) == pytest.approx(CALL_USD)
+        assert one.store.endpoint.charged_usd(name) == pytest.approx(bound + CALL_USD)
 
         def replaced() -> bool:
             one.ask()
@@ -210,14 +214,14 @@ def test_so_many_processes_there_cannot_be(processes: str, capsys: pytest.Captur
     assert "--processes" in capsys.readouterr().err
 
 
-def test_what_a_dead_process_stored_is_booked_and_what_it_held_is_free(tmp_path: Path) -> None:
+def test_what_a_dead_process_stored_is_booked_and_what_its_call_under_way_could_cost(tmp_path: Path) -> None:
     """It dies after a reply's cost was stored and before it said so, with another call under way."""
     with closing(new_store(tmp_path / "t.db")) as store:
         ask = Ask("a", Role.WORKER, (Message("user", "How many?"),))
         key = store.endpoint.add_key("k", Limits(day=Quota(tokens=45)))[0]
         bound, mine = bound_usd(SPEC, ask), Sender(key, time.time())
-        books = OwnBooks(store, ceiling_usd=2 * bound + 2 * CALL_USD)
-        ledger = Ledger({"a": SPEC}, books)
+        books = OwnBooks(store, ceiling_usd=4 * bound + 2 * CALL_USD)
+        ledger = Ledger({"a": SPEC}, books, store)
         assert books.admit(mine) is None
         store.endpoint.note("e1", key.id, "chat", "trinity")
         for charge_s, told in ((CALL_USD, True), (CALL_USD, False)):
@@ -226,8 +230,15 @@ def test_what_a_dead_process_stored_is_booked_and_what_it_held_is_free(tmp_path:
             if told:
                 ledger.replied("e1", mine, 0, Reply("42", usage=Usage(11, 14, charge_s)))
         assert books.spent_usd == pytest.approx(CALL_USD)
+        assert isinstance(ledger.allows("e1", mine, ask, None), Ask)  # refused, or dead before it is made
         books.recover({"e1", "unknown"})
         assert books.spent_usd == pytest.approx(2 * CALL_USD)
+        store.endpoint.note("e3", key.id, "chat", "trinity")
+        assert isinstance(ledger.allows("e3", mine, ask, None), Ask)
+        ledger.begin()  # it is about to be made
+        books.recover({"e3"})
+        books.recover({"e3"})
+        assert books.spent_usd == pytest.approx(store.endpoint.charged_usd()) == 2 * CALL_USD + bound
         refused = books.admit(mine)
         assert refused is not None
         assert refused.what == "tokens"
@@ -235,4 +246,4 @@ def test_what_a_dead_process_stored_is_booked_and_what_it_held_is_free(tmp_path:
         assert books.hold("e2", Sender(None, time.time()), 0, bound, None) == pytest.approx(2 * bound)
         books.recover({"e2"})
         books.recover({"e2"})
-        assert books.spent_usd == pytest.approx(2 * CALL_USD)
+        assert books.spent_usd == pytest.approx(2 * CALL_USD + bound)
