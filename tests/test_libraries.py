@@ -91,11 +91,17 @@ def test_the_package_asks_for_every_library_that_is_imported_and_for_no_other() 
     extras = PROJECT["optional-dependencies"]
     asked = {
         re.split(r"[\[<>=]", one)[0]
-        for extra in (PROJECT["dependencies"], extras["attribution"], extras["conductor"], extras["encoders"])
+        for extra in (
+            PROJECT["dependencies"],
+            *(extras[name] for name in ("attribution", "conductor", "encoders", "serve")),
+        )
         for one in extra
     }
     known = {IMPORTED_AS.get(name, name.replace("-", "_")) for name in asked}
-    known -= {"accelerate"}  # transformers imports it, to load GGUF weights
+    known -= {
+        "accelerate",
+        "httptools",
+    }  # transformers imports the one, to load GGUF weights, uvicorn the other
     # What is not taken by whoever only runs the program: types, and what wrote the sandbox's filter.
     apart = {*FLOORS, *sys.stdlib_module_names, "_typeshed", "pyseccomp"}
     tops = {name.partition(".")[0] for names in imports().values() for name in names}

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from storage.analysis.requests import read_requests
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import open_store
-from tests.bench._frame import Figures, percentile
+from tests.bench._frame import Figures, percentile, run_apart
 
 #: How long a model takes, in seconds; requests at a time; rounds of about so many requests; requests before them.
 MODEL_S, AT_ONCE, ROUNDS, EACH, FIRST = 0.022, (1, 4, 16, 64), 6, 64, 20
@@ -31,7 +31,7 @@ _END = b"\r\n\r\n"
 def measured(address: str, models: str, store: Path) -> Figures:
     """The figures of `trinity bench endpoint --overhead`, in milliseconds: of both tiers by requests at a time, what
     was added to a request, and of the coordinator's tier how long it decided."""
-    found = asyncio.run(_measure(address, models))
+    found = run_apart(_measure(address, models))
     requests = read_requests(open_store(str(store)), EpisodeFilter(), None).found
     decided = [
         1000 * one.deciding_s for one in requests if one.tier == "trinity" and one.deciding_s is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.bench import _overhead, endpoint
+from tests.bench._frame import run_apart
 
 
 @pytest.mark.process
@@ -36,7 +36,7 @@ def test_answers_that_are_errors_are_counted_and_not_timed(monkeypatch: pytest.M
     for name, value in {"AT_ONCE": (1,), "ROUNDS": 3, "EACH": 2, "FIRST": 2}.items():
         monkeypatch.setattr(_overhead, name, value)
     with answering(failing="single") as address:
-        found = asyncio.run(_overhead._measure(address, address))
+        found = run_apart(_overhead._measure(address, address))
     assert found["errors"] == 3 * 2  # all of one tier's
     assert found["overhead_ms"]["single"] == {"1": {"p50": None, "p99": None}}
     assert found["overhead_ms"]["coordinator"]["1"]["p50"] is not None

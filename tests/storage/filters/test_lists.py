@@ -224,7 +224,7 @@ def test_episode_flags_keep_the_bits_they_are_stored_as() -> None:
         *("prompt_overflow", "self_verified", "model_error"),
         *("false_accept", "answer_broke", "low_margin", "override", "swapped", "prompt_shortened", "reused"),
         *("refused", "unknown_finish", "unasked_tool_call", "recorded", "by_agreement"),
-        *("failed_over", "repaired"),
+        *("failed_over", "repaired", "continued"),
     ) == EPISODE_FLAGS
     assert set(Flag) < set(EPISODE_FLAGS)
 

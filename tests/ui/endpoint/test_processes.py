@@ -193,7 +193,16 @@ def playing(store: Store, run: str) -> bool:
 def test_a_process_that_cannot_start_ends_the_server_with_its_sentence(tmp_path: Path) -> None:
     (tmp_path / "tiers.toml").write_text('[[tier]]\nname = "t"\nmodels = ["nobody"]\n')
     (tmp_path / "pool.toml").write_text('[[model]]\nname = "a"\nbase_url = "http://127.0.0.1:9/v1"\n')
-    options = ("--pool", "pool.toml", "--config", "tiers.toml", "--processes", "3", "--port", "59998")
+    options = (
+        "--pool",
+        "pool.toml",
+        "--config",
+        "tiers.toml",
+        "--processes",
+        "3",
+        "--port",
+        "29998",
+    )  # none that a client is given
     done = subprocess.run(
         [forked("trinity"), "serve", *options],
         cwd=tmp_path,
@@ -203,7 +212,9 @@ def test_a_process_that_cannot_start_ends_the_server_with_its_sentence(tmp_path:
         timeout=60,
     )
     assert done.returncode == 1
-    _, said = done.stderr.splitlines()  # after the line on the pool
+    lines = done.stderr.splitlines()  # after the line on the pool
+    assert len(lines) == 2, done.stderr
+    said = lines[1]
     assert said.startswith("trinity: ")
     assert "which the pool does not have" in said
 
