@@ -55,8 +55,7 @@ class Planner(Policy):
     `mode`: the form in which its access lists are written. `asked_model`: the model of the pool that is asked for
     plans; empty where `write` gives them. `show_names`: whether it is told the models' names, and not their ids alone.
     `heeds_masks`: whether it names no model that is masked; of one that may, others do such steps where somebody waits
-    for the answer. `iteration`: after how many iterations of training; None
-    without."""
+    for the answer. `iteration`: after how many iterations of training; None without."""
 
     mode: AccessMode = AccessMode.CHOOSE_POSITION
     asked_model: str = ""

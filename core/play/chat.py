@@ -64,7 +64,7 @@ _DUTY = {Role.THINKER: _PLAN, Role.VERIFIER: _REVIEW}
 #: Stands in a note where earlier turns were left out.
 SHORTENED = "So that this fits your context window, earlier notes are left out:"
 _EVERY = (_PLAN, _REPLY, _LONG_REPLY, _REVIEW, _REPAIR, _GO_ON, _STEP, _LAST_STEP)
-#: Of the notes, by which an echo is known: nobody else writes so much in the same words.
+#: A sentence of the notes with more characters than these is known as an echo: nobody else writes the same words.
 _SHORTEST_ECHO = 30
 
 
@@ -208,7 +208,8 @@ def shown_of(text: str) -> str:
     text = text.lstrip()
     if text[:1] in _UNSAID:  # also while there is nothing
         return ""
-    unfinished = _UNFINISHED.search(text)
+    # Of a text that grows, only the end is looked at: it is asked for again with every piece.
+    unfinished = _UNFINISHED.search(text, max(0, len(text) - LONGEST_WORD - 1))
     return text[: unfinished.start()] if unfinished and len(unfinished[0]) <= LONGEST_WORD else text
 
 

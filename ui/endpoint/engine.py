@@ -85,9 +85,7 @@ class Order:
     streams: bool = False  # it is also told the pieces of each reply as they come
     turn: int = 0  # that is played
     asked_for: dict[int, str] = field(default_factory=dict)  # by turn, the model that is asked
-    last_step: int | None = (
-        None  # the turn of a workflow's last step, where no other workflow is written after it
-    )
+    last_step: int | None = None  # the last turn of a workflow after which no other is written
     deciding_s: float = 0.0  # so far, of all its decisions
     recording_s: float = 0.0  # so far, of all its events that are stored
     recording_since: float = 0.0  # on the clock of `time.perf_counter`: since then an event is being stored

@@ -40,7 +40,8 @@ class LiveText:
         if self.has_notes:
             whole = [*_SENTENCE_END.finditer(text)]
             text = text[: whole[-1].end()] if whole else ""
-            if without_echo(text, (), self.subtask).strip() != text.strip():
+            new = text[len(self.sent) :]  # what is sent already was looked through before
+            if without_echo(new, (), self.subtask).strip() != new.strip():
                 return ""
         return self._send(text.rstrip())
 

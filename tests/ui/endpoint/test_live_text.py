@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.episode import Flag, Message
-from core.play.chat import NOTE, joined, shown_of
+from core.play.chat import LONGEST_WORD, NOTE, joined, shown_of
 from tests.core.pool.faulty_server import Answer, Request, Step, events, ok, stream_head
 from tests.ui.endpoint.server import Serve, Served, role_of, team
 from ui.endpoint.live_text import LiveText
@@ -249,3 +249,24 @@ def test_what_goes_on_from_a_text_that_broke_off_is_sent_as_it_is_read(
     rest = then.rest(answer, more)
     assert rest is not None
     assert sent + rest == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Forty-two it", "Forty-two "),
+        ("Forty-two it ", "Forty-two it "),
+        ("See " + "x" * LONGEST_WORD, "See "),
+        ("See " + "x" * (LONGEST_WORD + 1), "See " + "x" * (LONGEST_WORD + 1)),
+        ("\u56db\u5341\u4e8c", "\u56db\u5341\u4e8c"),
+        ("<think>Forty", ""),
+    ],
+)
+def test_a_text_is_shown_up_to_its_last_whole_word(text: str, shown: str) -> None:
+    assert shown_of(text) == shown
+
+
+def test_an_echo_behind_what_was_sent_is_held_back() -> None:
+    live = LiveText(0, messages=(Message("user", NOTE),))
+    assert live.feed("Forty-two it is. And ") == "Forty-two it is."
+    assert live.feed(f"{NOTE} so on. ") == ""
