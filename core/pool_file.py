@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from core.cluster import Cluster
 from core.errors import CheckpointError, ConfigError
 from core.fields import model_of
 from core.pocket.models import MAX_TOKENS, pocket_spec
@@ -47,7 +48,8 @@ def build_pool(
     if hosted := [spec for spec in specs if spec.provider == "openai"]:
         from core.pool.hosted import HttpPool
 
-        pools["openai"] = HttpPool(hosted, env)
+        clients = processes.clients if isinstance(processes, Cluster) else None
+        pools["openai"] = HttpPool(hosted, env, clients=clients)
     if pocket := [spec for spec in specs if spec.provider == "pocket"]:
         from core.pocket.pool import PocketPool
 

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import IO, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +68,71 @@ class _JobList:
     answers: dict[int, Any] = field(default_factory=dict)
 
 
+#: Where this program lies: other machines have it elsewhere.
+_HOME = Path(__file__).resolve().parents[1]
+
+
+def portable(folder: Path) -> str:
+    """A folder by a name that helpers find it by: one of this program's own is found wherever that lies."""
+    own = folder.resolve()
+    return f"./{own.relative_to(_HOME).as_posix()}" if own.is_relative_to(_HOME) else str(folder)
+
+
+def folder_of(name: str) -> Path:
+    """Inverse of `portable`, in a helper."""
+    return _HOME / name if name.startswith("./") else Path(name)
+
+
+class Helper(Protocol):
+    """One who answers jobs elsewhere."""
+
+    @property
+    def pid(self) -> int:
+        """Its process, on whatever machine."""
+
+    def ready(self) -> bool:
+        """Whether it takes jobs, once it has got ready; False when it never will."""
+
+    def answer(self, function: str, job: Any) -> dict[str, Any] | None:
+        """{"answer": ...}, None in it where it failed at the job; None when it is gone."""
+
+    def end(self) -> None:
+        """End it and wait until it is gone."""
+
+
+class _Process:
+    """A helper process of this machine."""
+
+    def __init__(self, preload: Sequence[str]) -> None:
+        self._process = start_helper(preload)
+        self.pid = self._process.pid
+        assert self._process.stdin
+        assert self._process.stdout
+        self._to, self._from = self._process.stdin, self._process.stdout
+
+    def ready(self) -> bool:
+        return bool(self._from.readline())  # after its imports
+
+    def answer(self, function: str, job: Any) -> dict[str, Any] | None:
+        try:
+            self._to.write(json.dumps([function, job]) + "\n")
+            self._to.flush()
+            found: dict[str, Any] = json.loads(self._from.readline())
+        except (OSError, ValueError):
+            return None
+        return found
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def tidy(self) -> None:
+        """Close what nobody reads or writes any more."""
+        with suppress(OSError):  # of a request that it did not live to read
+            self._to.close()
+        self._from.close()
+
+
 class Processes:
     """This process and its helpers, `most` together. Safe to share between threads: jobs of a thread that comes while
     another's are under way are worked out in this process.
@@ -80,7 +146,7 @@ class Processes:
         self._worth_s = worth_s
         self._alone_s = 0.0
         self._deaths = 0
-        self._helpers: set[subprocess.Popen[str]] = set()
+        self._helpers: set[Helper] = set()
         self._work: _JobList | None = None
         self._turn = threading.Lock()  # whose jobs are shared
         self._changed = threading.Condition()  # guards all of the above
@@ -109,8 +175,7 @@ class Processes:
             self._helpers.clear()
             self._changed.notify_all()
         for helper in gone:
-            helper.kill()
-            helper.wait()
+            helper.end()
 
     def _shared(self, work: _JobList, here: Callable[[Any], Any]) -> Iterator[Any]:
         if self._alone_s >= self._worth_s:
@@ -155,7 +220,7 @@ class Processes:
                 atexit.register(self.close)
             while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
                 try:
-                    helper = start_helper(self._preload)
+                    helper = self._new_helper()
                 except OSError as error:
                     log.warning("No helper process can be started (%s): this process works alone.", error)
                     self._deaths = MOST_DEATHS
@@ -163,11 +228,13 @@ class Processes:
                 self._helpers.add(helper)
                 threading.Thread(target=self._attend, args=[helper], daemon=True).start()
 
-    def _attend(self, helper: subprocess.Popen[str]) -> None:
+    def _new_helper(self) -> Helper:
+        """One more helper, which is getting ready. OSError where none can be started."""
+        return _Process(self._preload)
+
+    def _attend(self, helper: Helper) -> None:
         """Hand jobs to one helper for as long as it lives."""
-        assert helper.stdin
-        assert helper.stdout
-        ready = helper.stdout.readline()  # after its imports
+        ready = helper.ready()
         while ready:
             with self._changed:
                 self._changed.wait_for(
@@ -179,7 +246,7 @@ class Processes:
                 assert work
                 index = work.free.pop()
                 work.under_way += 1
-            answer = _answer_of(helper.stdin, helper.stdout, [work.function, work.jobs[index]])
+            answer = helper.answer(work.function, work.jobs[index])
             with self._changed:
                 work.under_way -= 1
                 work.answers[index] = answer and answer["answer"]
@@ -191,22 +258,9 @@ class Processes:
                 self._helpers.remove(helper)
                 self._deaths += 1
                 log.warning("A helper process ended: what it worked on is worked out here.")
-        helper.kill()
-        helper.wait()
-        with suppress(OSError):  # of a request that it did not live to read
-            helper.stdin.close()
-        helper.stdout.close()
-
-
-def _answer_of(to: IO[str], answers: IO[str], request: Any) -> dict[str, Any] | None:
-    """What a helper answers; None when it is gone."""
-    try:
-        to.write(json.dumps(request) + "\n")
-        to.flush()
-        found: dict[str, Any] = json.loads(answers.readline())
-    except (OSError, ValueError):
-        return None
-    return found
+        helper.end()
+        if isinstance(helper, _Process):
+            helper.tidy()
 
 
 def serve_jobs() -> None:

@@ -88,8 +88,19 @@ DTYPE = Setting(
     help="Number format of the encoder's weights. Else TRINITY_DTYPE. Left out: the checkpoint's own; of a new one "
     "float32, bfloat16 on cuda.",
 )
+ENGINE = Setting(
+    "Engine",
+    group="models",
+    option="--engine",
+    metavar="local|ray[=ADDRESS]",
+    free=True,
+    help="Where calls are made and small models run: 'local', or 'ray' for helpers on a Ray cluster, at "
+    "'ray=HOST:6379' or of this machine alone. The results are the same. Else TRINITY_ENGINE, else local.",
+)
 #: The settings of an app that a command's options may replace, by key.
-DOORS = ("pool", "encoder", "device", "dtype", "max_cost_usd")
+DOORS = ("pool", "encoder", "device", "dtype", "engine", "max_cost_usd")
+Engine = Annotated[str, ENGINE]
+LOCAL_ENGINE = "local"
 Pool = Annotated[str, POOL]
 MaxCost = Annotated[float | None, MAX_COST]
 
@@ -126,6 +137,21 @@ class Settings:
     """How many processes the small models of one run work in, one of them its own. Left out: one for each core,
     which is also the most."""
     computing: Computing = Computing()
+    engine: Engine = LOCAL_ENGINE
+
+    def __post_init__(self) -> None:
+        ray_address(self.engine)
+
+
+def ray_address(engine: str) -> str | None:
+    """Where the Ray cluster of an engine is, empty for one of this machine alone; None for the local engine.
+    ConfigError for another one."""
+    name, _, address = engine.partition("=")
+    if name == "ray":
+        return address
+    if engine == LOCAL_ENGINE:
+        return None
+    raise ConfigError(f"The engine must be local, ray or ray=ADDRESS, not '{engine}'.")
 
 
 def read_settings(

@@ -19,7 +19,7 @@ from core.coordinator.splits import ENTERING_BYTES, SplitModel, turned_alike
 from core.errors import CheckpointError
 from core.pocket.devices import is_out_of_memory
 from core.pocket.threads import suited_threads
-from core.processes import Processes
+from core.processes import Processes, portable
 from core.tokens.prompts import Prompt
 
 #: Arithmetic of one batch: enough to hide a small model's overhead, little enough for one quick decision.
@@ -59,7 +59,7 @@ class BatchReader:
     ) -> None:
         self._model, self._padding, self._small = model, padding, small
         self._device, self._dtype = str(model.device.type), str(model.dtype).removeprefix("torch.")
-        self._source = [str(folder), self._dtype, digest]
+        self._source = [portable(folder) if folder else "", self._dtype, digest]
         shared = small and folder and self._device == "cpu"
         self._processes = processes if processes and shared else Processes(1)
         self._entering = Memory[torch.Tensor](ENTERING_BYTES)

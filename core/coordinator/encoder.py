@@ -32,7 +32,7 @@ from core.episode import Decide, Protocol
 from core.errors import CheckpointError
 from core.pocket.devices import TORCH_DTYPES, chosen_computing, load_fault
 from core.pocket.threads import is_small, quiet_loading, suited_threads
-from core.processes import Processes
+from core.processes import Processes, folder_of
 from core.settings import DeviceKind
 from core.tokens.files import (
     POCKET_ENCODER,
@@ -467,7 +467,7 @@ def read_batch(job: Any) -> str:
 
 @cache
 def _loaded(folder: str, dtype: Dtype, digest: str) -> Encoder:
-    found = load_encoder(folder, dtype=dtype)
+    found = load_encoder(folder_of(folder), dtype=dtype)
     if found.identity.digest != digest:  # who asks has read the files before they changed, and does it alone
         raise CheckpointError(f"The weights in {folder} are no longer those that are read with.")
     return found

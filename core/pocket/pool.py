@@ -20,7 +20,7 @@ from core.pocket.threads import quiet_loading
 from core.pocket.writing import Writer, Written, as_reply, keyed
 from core.pool.pool import closing, entry
 from core.pool.spec import ModelSpec
-from core.processes import Processes
+from core.processes import Processes, folder_of, portable
 from core.tokens.prompts import PromptTokens
 
 #: Positions a pocket model was built for; a longer prompt loses its end, never its place for the reply.
@@ -98,7 +98,7 @@ class PocketPool:
                 batch = indices[start : start + BATCH]
                 contents, keys = zip(*(prompts[index] for index in batch), strict=True)
                 batches.append(batch)
-                jobs.append([str(self._folder(model)), contents, keys, temperature, max_tokens])
+                jobs.append([portable(self._folder(model)), contents, keys, temperature, max_tokens])
         here = partial(_answer, self._load)
         with closing(self._processes.answers("core.pocket.pool:answer_job", jobs, here)) as answers:
             for batch, (seconds, replies) in zip(batches, answers, strict=True):
@@ -127,7 +127,7 @@ def _answer(load: Callable[[Path], LanguageModel], job: Any) -> Any:
     """(seconds, replies as the fields of `Written`) of one batch: folder, contents, keys, temperature, token limit."""
     folder, contents, keys, temperature, max_tokens = job
     began = time.perf_counter()
-    replies = load(Path(folder)).write(contents, keys, temperature=temperature, max_tokens=max_tokens)
+    replies = load(folder_of(folder)).write(contents, keys, temperature=temperature, max_tokens=max_tokens)
     return time.perf_counter() - began, [astuple(one) for one in replies]
 
 

@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cache, partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import httpcore
 import httpx
@@ -134,6 +134,18 @@ class Progress:
         """The content of the request, for httpcore, which asks for more when it has sent it."""
         yield content
         self.is_sent = True
+
+
+class Client(Protocol):
+    """Tries one model, from this process or another machine's."""
+
+    async def call(
+        self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
+    ) -> Completion:
+        """As `ChatClient.call`."""
+
+    async def aclose(self) -> None:
+        """Leave nothing open."""
 
 
 class ChatClient:

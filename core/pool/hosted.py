@@ -19,7 +19,7 @@ from core.episode import Ask, Failure, Reply, Usage
 from core.errors import PoolError, TrinityError
 from core.finish import NOT_ACCEPTED, TOO_LONG
 from core.images import image_count, unkept_images
-from core.pool.client import CallFailed, ChatClient, Limits, Progress
+from core.pool.client import CallFailed, ChatClient, Client, Limits, Progress
 from core.pool.costs import MOST_UNREAD, UNCOUNTED, Counts, bound_usd, counted_usd
 from core.pool.pool import BackgroundPool, broken_off, entry
 from core.pool.spec import ModelSpec, Service
@@ -102,7 +102,7 @@ class Endpoint:
     """One model: its client, its slots for calls in flight, its retry quota, and the pace of its provider."""
 
     def __init__(
-        self, spec: ModelSpec, client: ChatClient, limits: Limits, throttle: Throttle | None = None
+        self, spec: ModelSpec, client: Client, limits: Limits, throttle: Throttle | None = None
     ) -> None:
         self.spec = spec
         self._throttle = throttle or Throttle(Service(spec.name))
@@ -256,25 +256,28 @@ def _unkept(spec: ModelSpec, ask: Ask) -> Reply | None:
 class HttpPool(BackgroundPool):
     """Models behind OpenAI-compatible chat completion servers. `env` is where keys are looked up by the
     variable names in the specs; they are kept in memory only. Calls run in one background thread, so they go
-    on while the caller is busy. Raises PoolError for a missing key variable or a model not in the pool."""
+    on while the caller is busy. `clients` makes who tries them, by model's name; left out, this process does. Raises
+    PoolError for a missing key variable or a model not in the pool."""
 
     def __init__(
-        self, specs: Sequence[ModelSpec], env: Mapping[str, str] | None = None, limits: Limits | None = None
+        self,
+        specs: Sequence[ModelSpec],
+        env: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+        clients: Callable[[Sequence[ModelSpec], Limits], Mapping[str, Client]] | None = None,
     ) -> None:
         self.specs = tuple(specs)
         self.ahead = 2 * sum(spec.concurrency for spec in specs)
-        limits, env = limits or Limits(), env or {}
+        limits = limits or Limits()
+        own = clients_of(specs, env or {}, limits) if clients is None else clients(specs, limits)
         shared = {spec.service: Throttle(spec.service) for spec in specs if spec.service is not None}
         self._endpoints: dict[str, Endpoint] = {}
         for spec in specs:
-            key = _secret(spec, spec.api_key_env, env) if spec.api_key_env else ""
-            headers = {name: _secret(spec, variable, env) for name, variable in spec.headers_env.items()}
-            client = ChatClient(spec, key, limits, headers)
             throttle = shared[spec.service] if spec.service else None
-            self._endpoints[spec.name] = Endpoint(spec, client, limits, throttle)
+            self._endpoints[spec.name] = Endpoint(spec, own[spec.name], limits, throttle)
         self._loop = _new_loop()
-        clients = [endpoint.client for endpoint in self._endpoints.values()]
-        thread = Thread(target=_run, args=(self._loop, clients), name="http-pool", daemon=True)
+        used = [endpoint.client for endpoint in self._endpoints.values()]
+        thread = Thread(target=_run, args=(self._loop, used), name="http-pool", daemon=True)
         thread.start()
         self._finish = weakref.finalize(self, _shut_down, self._loop, thread)
 
@@ -298,6 +301,17 @@ async def _reply(endpoint: Endpoint, ask: Ask, on_piece: Callable[[str], None] |
         return broken_off(ask, fault)
 
 
+def clients_of(specs: Sequence[ModelSpec], env: Mapping[str, str], limits: Limits) -> dict[str, ChatClient]:
+    """Who tries each model over HTTP from this process, by its name, with keys from `env`. PoolError for one that is
+    not set there."""
+    found = {}
+    for spec in specs:
+        key = _secret(spec, spec.api_key_env, env) if spec.api_key_env else ""
+        headers = {name: _secret(spec, variable, env) for name, variable in spec.headers_env.items()}
+        found[spec.name] = ChatClient(spec, key, limits, headers)
+    return found
+
+
 def _secret(spec: ModelSpec, variable: str, env: Mapping[str, str]) -> str:
     key = env.get(variable, "").strip()
     if not key:
@@ -319,7 +333,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _run(loop: asyncio.AbstractEventLoop, clients: Sequence[ChatClient]) -> None:
+def _run(loop: asyncio.AbstractEventLoop, clients: Sequence[Client]) -> None:
     """The background thread: serve calls until the loop is stopped, then leave nothing open."""
 
     async def cancel_all() -> None:

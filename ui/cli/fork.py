@@ -105,7 +105,7 @@ def fork(
     settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "device", "max_cost_usd", "as_json")
+            refuse_with_resume(context, "resume", "store", "device", "engine", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
         else:
             picks, batch = [(episode or "", (turn or 1) - 1)], ""
@@ -121,14 +121,15 @@ def fork(
                     )
             plan = _plan(context, opened, asked, settings, picks, batch)
             plan = replace(plan, max_cost_usd=settings.max_cost_usd, computing=settings.computing)
+            plan = replace(plan, engine=settings.engine)
         _play(opened, plan, resume, as_json)
 
 
 #: What goes together with --luck, whose pool is the one that the episode was played with, and with --every-turn.
-_WITH_LUCK = ("episode", "luck", "encoder", "device", "dtype", "max_cost_usd", "store", "as_json")
+_WITH_LUCK = ("episode", "luck", "encoder", "device", "dtype", "engine", "max_cost_usd", "store", "as_json")
 _WITH_EVERY_TURN = (
     *("episode", "every_turn", "right_replies", "n", "see"),
-    *("pool", "encoder", "device", "dtype", "max_cost_usd", "store", "as_json"),
+    *("pool", "encoder", "device", "dtype", "engine", "max_cost_usd", "store", "as_json"),
 )
 
 

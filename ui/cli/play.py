@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from core.fields import Setting
-from core.settings import Settings
+from core.settings import LOCAL_ENGINE, Settings
 from ui.cli.console import percent, progress, say
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ def with_ceiling(plan: P, settings: Settings) -> P:
         changed["max_cost_usd"] = settings.max_cost_usd
     if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
         changed["computing"] = replace(plan.computing, device=device)
+    if settings.engine != LOCAL_ENGINE:
+        changed["engine"] = settings.engine
     return replace(plan, **changed)
 
 

@@ -87,7 +87,7 @@ def reproduce(
     from ui.runs.paper.tables import needed, read_rows, rows_of
     from ui.runs.settings import absolute_pool, absolute_tasks
 
-    doors = {key: given.get(key) for key in DOORS if key != "max_cost_usd"}
+    doors = {key: given.get(key) for key in DOORS if key not in ("max_cost_usd", "engine")}
     settings = wiring.settings(store=store, max_cost_usd=max_cost, **doors)
     wanted = _keep_rows(_tables(table), row)
     asked = build_settings(Suite, validate_settings(Suite, given))

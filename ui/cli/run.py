@@ -79,7 +79,7 @@ def run(
     settings = wiring.settings(store=store, **doors)
     with opened_store(settings.store) as opened:
         if resume is not None:
-            refuse_with_resume(context, "resume", "store", "device", "max_cost_usd", "as_json")
+            refuse_with_resume(context, "resume", "store", "device", "engine", "max_cost_usd", "as_json")
             plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
         elif given.get("policies"):
             plan = plan_from(BatchPlan, given, settings)

@@ -313,6 +313,7 @@ def _named(store: Store, plan: BatchPlan) -> Policies:
         encoder=plan.encoder,
         cycles=plan.cycles,
         computing=plan.computing,
+        engine=plan.engine,
     )
 
 
@@ -353,7 +354,7 @@ def _lessons(
     cycles = {model: ChosenCycle(cycle, math.nan) for model, cycle in chosen.items()}
     reads = any(one.reads for one in plan.pupils)
     reader = wiring.encoder_for(plan.pool, plan.encoder) if reads else ""
-    return Lessons(store, arena, cycles, validation, questions, tasks, reader, plan.computing)
+    return Lessons(store, arena, cycles, validation, questions, tasks, reader, plan.computing, plan.engine)
 
 
 class RememberedCycles:

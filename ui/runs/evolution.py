@@ -122,8 +122,10 @@ class EvolutionParts(LearningParts):
         if teacher_cycles(name, plan.models):
             cycles = best_cycles(arena, questions[:CHOOSING], PLAIN_CYCLES, others=())
         aside, others = questions[::LEFT_ASIDE], [task for n, task in enumerate(questions) if n % LEFT_ASIDE]
-        lessons = Lessons(store, arena, cycles, aside, others, questions, plan.encoder, plan.computing)
-        policies = Policies(store, plan.models, computing=plan.computing)
+        lessons = Lessons(
+            store, arena, cycles, aside, others, questions, plan.encoder, plan.computing, plan.engine
+        )
+        policies = Policies(store, plan.models, computing=plan.computing, engine=plan.engine)
         taught = teacher_episodes(plan, plan.models, len(questions)) - len(questions)
         return teacher_of(policies, name, lessons, questions), taught
 
@@ -192,7 +194,7 @@ def prepare(store: Store, plan: EvolutionPlan) -> EvolutionParts:
         wiring.encoder_source(plan.encoder),
         dtype=computing.dtype,
         device=computing.device,
-        processes=wiring.processes(),
+        processes=wiring.processes(plan.engine),
     )
     remember_encoder(encoder, wiring.data_folder())
     chosen, why = _sketches(plan, encoder, common["tasks"])

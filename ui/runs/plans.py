@@ -15,7 +15,7 @@ from core.changes import Change
 from core.episode import Protocol, Role, Task
 from core.errors import StoreError, TrinityError
 from core.fields import MOST_SEED, RULES, Setting, Turns
-from core.settings import POCKET_POOL, Computing
+from core.settings import LOCAL_ENGINE, POCKET_POOL, Computing, Engine
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
@@ -98,6 +98,7 @@ class ForkPlan:
     every_turn: str = ""
     right_replies: bool = False
     computing: Computing = Computing()
+    engine: Engine = LOCAL_ENGINE
     kind: Literal["fork"] = "fork"
 
     @property

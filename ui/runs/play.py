@@ -285,7 +285,7 @@ def common_parts(
 ) -> dict[str, Any]:
     """The fields of `Parts`: of the plan, with the models and tasks that it turns out to have, and of the `others` that
     are graded too. ConfigError when its pool has other models than when its run began."""
-    pool = wiring.resolve_pool(plan.pool)
+    pool = wiring.resolve_pool(plan.pool, engine=plan.engine)
     models = tuple(spec.name for spec in slots_of(pool.specs))
     if plan.models and models != plan.models:
         raise ConfigError(

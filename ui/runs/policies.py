@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.episode import Task
 from core.errors import CheckpointError, ConfigError
-from core.settings import Computing
+from core.settings import LOCAL_ENGINE, Computing
 from ui.runs.policy_kinds import POLICIES
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Policies:
     cycles: Mapping[str, Cycle] = field(default_factory=dict)
     encoders: dict[tuple[str, str], Encoder] = field(default_factory=dict)
     computing: Computing | None = None
+    engine: str = LOCAL_ENGINE
     told: list[str] = field(default_factory=list)
     stands_for: Callable[[str], str] = str
     _run: str = ""
@@ -107,7 +108,7 @@ class Policies:
         name = self.encoder or wiring.encoder_place(checkpoint, self.store, wiring.data_folder())
         dtype = checkpoint.dtype
         if (name, dtype) not in self.encoders:
-            self.encoders[name, dtype] = wiring.loaded_encoder(name, self.computing, dtype)
+            self.encoders[name, dtype] = wiring.loaded_encoder(name, self.computing, dtype, self.engine)
         encoder = self.encoders[name, dtype]
         check_fits(checkpoint, encoder, self.models)
         coordinator = Coordinator(checkpoint, encoder, argmax=self.argmax)

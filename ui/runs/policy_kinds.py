@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from core.episode import ROLE_ORDER, Role, Task
 from core.errors import ConfigError
-from core.settings import Computing
+from core.settings import LOCAL_ENGINE, Computing
 from ui.runs.taught import clones, probes, routers, rules
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ class Lessons:
     tasks: Sequence[Task] = ()
     encoder: str = "pocket"
     computing: Computing | None = None
+    engine: str = LOCAL_ENGINE
 
     @cached_property
     def reader(self) -> Encoder:
         """The encoder, loaded."""
         from ui.runs import wiring
 
-        return wiring.loaded_encoder(self.encoder, self.computing)
+        return wiring.loaded_encoder(self.encoder, self.computing, engine=self.engine)
 
 
 def _cycle(policies: Policies, name: str) -> Policy:

@@ -25,7 +25,15 @@ from core.pocket.models import pocket_spec
 from core.pool.pool import Pool
 from core.pool.spec import ModelSpec, slots_of
 from core.processes import Processes, cores
-from core.settings import POCKET_POOL, Computing, Dtype, Settings, read_settings
+from core.settings import (
+    LOCAL_ENGINE,
+    POCKET_POOL,
+    Computing,
+    Dtype,
+    Settings,
+    ray_address,
+    read_settings,
+)
 from core.settings import data_folder as data_folder
 from core.tasks.sets import outcome_folder
 from core.tokens.hub import pinned
@@ -125,11 +133,12 @@ def check_recorded(pool: Pool, tasks: Iterable[Task], policies: Iterable[Policy]
         pool.check(tasks, policies)
 
 
-def resolve_pool(name: str, *, judged: bool = True) -> Pool:
+def resolve_pool(name: str, *, judged: bool = True, engine: str = LOCAL_ENGINE) -> Pool:
     """The pool of a pool.toml, with keys from the environment, its judge only where something is `judged`; the embedded
-    one for "pocket"; for "outcomes:NAME" the recorded models of that outcome table."""
+    one for "pocket"; for "outcomes:NAME" the recorded models of that outcome table. The
+    `engine` makes their calls."""
     if name == POCKET_POOL:
-        return pocket_pool()
+        return pocket_pool(engine)
     if is_recorded(name):
         from core.outcomes.pool import RecordedPool
         from core.outcomes.table import load_table
@@ -138,11 +147,11 @@ def resolve_pool(name: str, *, judged: bool = True) -> Pool:
     from core.pool_file import build_pool, load_specs
 
     specs = load_specs(Path(name), data_folder())
-    return build_pool(specs if judged else slots_of(specs), os.environ, processes())
+    return build_pool(specs if judged else slots_of(specs), os.environ, processes(engine))
 
 
 @cache
-def pocket_pool() -> PocketPool:
+def pocket_pool(engine: str = LOCAL_ENGINE) -> PocketPool:
     """The embedded pool, one for a process, so that its models are loaded once. ConfigError without weights."""
     from core.pocket.pool import PocketPool
 
@@ -152,16 +161,24 @@ def pocket_pool() -> PocketPool:
             f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
             "install Trinity Inspector again, or train them with 'trinity pocket train'."
         )
-    return PocketPool(processes=processes())
+    return PocketPool(processes=processes(engine))
+
+
+_PRELOAD = ("core.pocket.pool", "core.coordinator.encoder")
 
 
 @cache
-def processes() -> Processes:
-    """Who shares the work of small models with this process: never more in all than the machine has cores."""
+def processes(engine: str = LOCAL_ENGINE) -> Processes:
+    """Who shares the work of small models with this process: never more in all than the machine has cores; or as many
+    as a Ray cluster has. ConfigError where that cannot be joined."""
     chosen = settings().processes
+    if (address := ray_address(engine)) is not None:
+        from core.cluster import Cluster
+
+        return Cluster(address, chosen, preload=_PRELOAD)
     return Processes(
         cores() if chosen is None else min(chosen, cores()),
-        preload=["core.pocket.pool", "core.coordinator.encoder"],
+        preload=_PRELOAD,
     )
 
 
@@ -268,13 +285,20 @@ def load_planner(
     return LanguagePlanner.load(folder, models, argmax=argmax)
 
 
-def loaded_encoder(name: str, computing: Computing | None = None, dtype: Dtype | None = None) -> Encoder:
+def loaded_encoder(
+    name: str,
+    computing: Computing | None = None,
+    dtype: Dtype | None = None,
+    engine: str = LOCAL_ENGINE,
+) -> Encoder:
     """An encoder, loaded once by this process as long as its files stay the same; `computing` is the app's own where
     nothing else is said, and its numbers are `dtype` where it names none. CheckpointError when it cannot be loaded."""
     from core.coordinator.encoder import kept_encoder
 
     asked, source = computing or settings().computing, encoder_source(name)
-    loaded = kept_encoder(source, dtype=asked.dtype or dtype, device=asked.device, processes=processes())
+    loaded = kept_encoder(
+        source, dtype=asked.dtype or dtype, device=asked.device, processes=processes(engine)
+    )
     return remember_encoder(loaded, data_folder())
 
 

@@ -287,7 +287,7 @@ def more_of(store: Store, plan: ForkPlan, pairs: int) -> ForkPlan:
     else:
         picks = [(one.parent, one.turn) for one in plan.branches]
         more = plan_forks(store, picks, plan.change, baseline=baseline + pairs, batch=plan.batch, **played_by)
-    return replace(more, max_cost_usd=plan.max_cost_usd, computing=plan.computing)
+    return replace(more, max_cost_usd=plan.max_cost_usd, computing=plan.computing, engine=plan.engine)
 
 
 def _check_playable(
@@ -408,7 +408,7 @@ def _plan(
         branches.append(replace(branch, reused=_standing(parent, branch, change, pool_digest, children)))
     (first, _, change), models = turns[0], tuple(spec.name for spec in slots_of(specs))
     question = first.task.question[:400]
-    about |= {"question": question, "computing": settings().computing}
+    about |= {"question": question, "computing": settings().computing, "engine": settings().engine}
     return ForkPlan(change, tuple(branches), pool, pool_digest, models, encoder, **about)
 
 

@@ -86,6 +86,7 @@ class ForkParts:
             "encoder": plan.encoder,
             "encoders": self.encoders,
             "computing": plan.computing,
+            "engine": plan.engine,
         }
         return Policies(store, models, **how, **more)
 
@@ -126,7 +127,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
     parents = forks.parents(store, [branch.parent for branch in plan.branches])
     if gone := [branch.parent for branch in plan.branches if branch.parent not in parents]:
         raise StoreError(f"Episode {gone[0]}, which this run forks, is not in the store any more.")
-    pool = wiring.resolve_pool(plan.pool)
+    pool = wiring.resolve_pool(plan.pool, engine=plan.engine)
     if digest_of_specs(pool.specs) != plan.pool_digest:
         raise ConfigError(
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from core.episode import Protocol, Role, Task
 from core.errors import ConfigError, TaskError
 from core.fields import MOST_SEED, MOST_TASKS, RULES, Setting, Turns
-from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool
+from core.settings import ENCODER, LOCAL_ENGINE, POCKET_POOL, Computing, Engine, MaxCost, Pool
 from core.tasks.sets import digest_of_tasks, load_tasks
 from ui.runs.policies import cycles_of, pupil_of
 from ui.runs.settings import is_recorded
@@ -143,6 +143,7 @@ class BatchPlan:
     questions: int = LESSON_QUESTIONS
     reproduction: ReproducedRow | None = None
     computing: Computing = Computing()
+    engine: Engine = LOCAL_ENGINE
     kind: Literal["run", "reproduction"] = "run"
 
     @property

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from core.fields import Setting
-from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool
+from core.settings import ENCODER, LOCAL_ENGINE, POCKET_POOL, Computing, Engine, MaxCost, Pool
 
 #: At most so many children of one kind per turn, and so many episodes at once.
 MOST_CHILDREN, MOST_EPISODES = 64, 200
@@ -53,4 +53,5 @@ class ForkSettings:
     pool: Pool = POCKET_POOL
     encoder: Annotated[str | None, ENCODER] = None
     computing: Computing = Computing()
+    engine: Engine = LOCAL_ENGINE
     max_cost_usd: MaxCost = None

@@ -24,7 +24,7 @@ from core.evolution.config import (
 from core.fields import MOST_TASKS, RULES, Setting, build_settings, validate_settings, values_of
 from core.heads import HeadKind
 from core.planner.config import PUBLISHED, LearnConfig
-from core.settings import ENCODER, POCKET_POOL, Computing, MaxCost, Pool, Settings
+from core.settings import ENCODER, LOCAL_ENGINE, POCKET_POOL, Computing, Engine, MaxCost, Pool, Settings
 from core.tasks.sets import POCKET_SETS, load_tasks
 from core.workflow import AccessMode
 from ui.runs.settings import absolute_encoder, absolute_pool, absolute_tasks, usual_tasks
@@ -106,6 +106,7 @@ class EvolutionPlan:
     """Store episodes to replay: share, of each validation and of 4 candidates in each generation; all, of every
     candidate too. An episode takes about 7 kB with the pocket models, more where replies are long."""
     computing: Computing = Computing()
+    engine: Engine = LOCAL_ENGINE
     sketches: int | None = None
     kind: Literal["evolve"] = "evolve"
 
@@ -148,6 +149,7 @@ class TrainingPlan:
     models: tuple[str, ...] = ()
     digest: str = ""
     reuse: Reuse = False
+    engine: Engine = LOCAL_ENGINE
     kind: Literal["train"] = "train"
 
 
@@ -207,6 +209,7 @@ def plan_from(kind: type[P], values: Mapping[str, Any], settings: Settings) -> P
         "n": POCKET_TASKS[kind] if chosen["n"] is None and tasks in POCKET_SETS else chosen["n"],
         "pool": absolute_pool(settings.pool),
         "max_cost_usd": settings.max_cost_usd,
+        "engine": settings.engine,
     }
     if kind is not TrainingPlan:
         chosen |= values_of(settings.computing)
