@@ -1,0 +1,245 @@
+"""A Ray cluster of several nodes in processes of this machine, models over HTTP that keep books, and what a run came to
+as a digest: for tests and for `trinity bench engine`."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import json
+import multiprocessing
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from storage.store import open_store
+
+SOURCE = Path(__file__).resolve().parents[2]
+#: Starts the nodes, prints the address, and holds them until its input ends.
+_NODES = """
+import os, sys
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+from ray.cluster_utils import Cluster
+size = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20}
+cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+nodes = [cluster.add_node(**size) for _ in range(int(sys.argv[1]) - 1)]
+print(cluster.address, flush=True)
+for line in sys.stdin:
+    cluster.remove_node(nodes.pop(), allow_graceful=False)
+    print("gone", flush=True)
+cluster.shutdown()
+"""
+
+
+class Nodes:
+    """A cluster that is up, at its `address`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        assert process.stdout
+        assert process.stdin
+        self._to, self._said = process.stdin, process.stdout
+        self.address = self._said.readline().strip()
+
+    def lose_one(self) -> None:
+        """Kill a node that is not the head, with all that runs there."""
+        self._to.write("lose\n")
+        self._to.flush()
+        assert self._said.readline().strip() == "gone"
+
+
+@contextmanager
+def cluster(nodes: int) -> Iterator[Nodes]:
+    """So many nodes of one core each, all on 127.0.0.1."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _NODES, str(nodes)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            yield Nodes(process)
+        finally:
+            assert process.stdin
+            process.stdin.close()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+class _Model(asyncio.Protocol):
+    """A model whose reply follows from what it is asked, after a while; at /books what was asked so far."""
+
+    books: Counter[str] = Counter()
+    wait_s = 0.0
+
+    def __init__(self) -> None:
+        self._came = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._came += data
+        while b"\r\n\r\n" in self._came:
+            head, _, rest = self._came.partition(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
+            if len(rest) < length:
+                return
+            content, self._came = rest[:length], rest[length:]
+            if head.startswith(b"GET"):
+                self._send(self.books)
+                continue
+            self.books["calls"] += 1
+            self.books["at_once"] += 1
+            self.books["most_at_once"] = max(self.books["most_at_once"], self.books["at_once"])
+            asyncio.get_running_loop().call_later(self.wait_s, self._answer, content)
+
+    def _answer(self, content: bytes) -> None:
+        self.books["at_once"] -= 1
+        asked = json.loads(content)
+        prompt = "\n".join(message["content"] for message in asked["messages"])
+        tag = prompt.rpartition("VERDICT-")[2].partition(":")[0]
+        # The tag is drawn for each call; what is said must not hang on it.
+        plain = f"{asked['model']} {prompt.replace(tag, '') if 'VERDICT-' in prompt else prompt}"
+        number = int.from_bytes(hashlib.blake2b(plain.encode(), digest_size=4).digest())
+        verdict = "ACCEPT" if number % 3 else "REVISE"
+        text = f"I see.\nVERDICT-{tag}: {verdict}" if "VERDICT-" in prompt else str(number % 20)
+        sent, written = len(prompt) // 4, 1 + number % 30
+        self.books["tokens_in"] += sent
+        self.books["tokens_out"] += written
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+        self._send(
+            {"choices": [choice], "usage": {"prompt_tokens": sent, "completion_tokens": written}},
+        )
+
+    def _send(self, said: Mapping[str, Any]) -> None:
+        body = json.dumps(said).encode()
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+        if not self._transport.is_closing():
+            self._transport.write(head.encode() + body)
+
+
+def _serve(listener: socket.socket, wait_s: float) -> None:
+    async def serve() -> None:
+        _Model.wait_s = wait_s
+        server = await asyncio.get_running_loop().create_server(_Model, sock=listener, backlog=4096)
+        await server.serve_forever()
+
+    asyncio.run(serve())
+
+
+class Models:
+    """Models over HTTP that are up, at their `address`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def books(self) -> Counter[str]:
+        """Calls and tokens so far, and the most calls at once."""
+        return Counter(httpx.get(f"{self.address}/books", trust_env=False).json())
+
+    def pool(
+        self, file: Path, *, concurrency: int = 8, key: str = "", models: int = 3, more: str = ""
+    ) -> str:
+        """A pool.toml of these models, with a price, at 127.0.0.1 to which a private address is allowed."""
+        shared = f'base_url = "{self.address}/v1"\nstream = false\nprice_in = 1.0\nprice_out = 2.0\n'
+        shared += f"concurrency = {concurrency}\n" + (f'api_key_env = "{key}"\n' if key else "") + more
+        file.write_text(
+            "".join(f'[[model]]\nname = "m{i}"\nmodel = "m{i}"\n{shared}\n' for i in range(models))
+        )
+        return str(file)
+
+
+@contextmanager
+def models(wait_s: float) -> Iterator[Models]:
+    """Models that take so long for each call, in a process of their own."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(4096)
+    process = multiprocessing.get_context("spawn").Process(
+        target=_serve, args=(listener, wait_s), daemon=True
+    )
+    process.start()
+    port = listener.getsockname()[1]
+    listener.close()
+    try:
+        yield Models(f"http://127.0.0.1:{port}")
+    finally:
+        process.terminate()
+        process.join()
+
+
+def trinity(store: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """The command line in a process of its own, on one thread, with this store."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", str(store)],
+        cwd=SOURCE,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def lose(kind: str) -> int:
+    """Kill a process of the actors of this kind, which is not asked before; its id, 0 where there is none."""
+    for process in psutil.process_iter(["cmdline"]):
+        if (process.info["cmdline"] or [""])[0].startswith(f"ray::{kind}"):
+            process.kill()
+            return int(process.pid)
+    return 0
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    """What it said; AssertionError where it failed."""
+    out, err = process.communicate()
+    assert process.returncode == 0, (out, err)
+    return out + err
+
+
+#: What differs from run to run, and is no part of what it came to.
+_OWN = {"id", "run_id", "episode_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd", "reading_s"}
+
+
+def digest_of(store: Path) -> str:
+    """What the newest run of a store came to: every episode with all of its turns, every update with its numbers and
+    every checkpoint, without times and names."""
+    with closing(open_store(str(store))) as opened:
+        run = opened.runs.list(limit=1)[0]
+        came: list[Any] = [
+            _plain(opened.episodes.get(name))
+            for name in sorted(one.id for one in opened.episodes.of_run(run.id))
+        ]
+        for update in opened.learning.updates(run.id):
+            came.append(_plain(update.stats))
+            if opened.checkpoints.has(update.checkpoint_id or ""):
+                came.append(opened.checkpoints.load(update.checkpoint_id or "").vector.tolist())
+        if (state := opened.learning.state(run.id)) is not None:
+            came.append(hashlib.sha256(state[1]).hexdigest())
+    text = json.dumps(came, sort_keys=True, default=str)
+    return hashlib.sha256(
+        re.sub(r"VERDICT-\w+", "VERDICT", text.replace(run.id, "RUN")).encode()
+    ).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items() if key not in _OWN}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list) else value

@@ -1,0 +1,109 @@
+"""Helpers on a Ray cluster of three nodes: the same results to the bit, whoever is lost, and one sentence for what is
+wrong. The cluster, its drivers and the models are real processes of this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.cluster import Cluster
+from core.errors import ConfigError
+from core.settings import ray_address
+from storage.store import open_store
+from tests.bench._cluster import Models, Nodes, cluster, digest_of, lose, models, said, trinity
+
+#: No machine of a test has it.
+KEY = "TRINITY_TEST_KEY_OF_NOBODY"
+BATCH = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--max-cost", 5)
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    with cluster(3) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Models]:
+    with models(0.05) as found:
+        yield found
+
+
+def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
+    nodes: Nodes, served: Models, tmp_path: Path
+) -> None:
+    pool, came = served.pool(tmp_path / "pool.toml"), []
+    for name, engine, n in (("here", "local", 1), ("two", "ray", 2), ("four", "ray", 4)):
+        before, store = served.books(), tmp_path / f"{name}.db"
+        address = engine if engine == "local" else f"ray={nodes.address}"
+        env = {"TRINITY_PROCESSES": str(n)}
+        said(trinity(store, *BATCH, "--n", 30, "--pool", pool, "--engine", address, env=env))
+        after = served.books()
+        paid = {one: after[one] - before[one] for one in ("calls", "tokens_in", "tokens_out")}
+        assert _spent(store) == pytest.approx((paid["tokens_in"] + 2 * paid["tokens_out"]) / 1e6)
+        came.append((digest_of(store), paid))
+    assert came[0] == came[1] == came[2]
+
+
+def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
+    nodes: Nodes, served: Models, tmp_path: Path
+) -> None:
+    pool = served.pool(tmp_path / "pool.toml")
+    size = ("--generations", 2, "--population", 6, "--replicates", 6, "--validation", 16, "--n", 60)
+    asked = ("evolve", "--name", "e", "--pool", pool, "--encoder", "pocket", "--tasks", "pocket", *size)
+    before = served.books()["calls"]
+    said(trinity(tmp_path / "here.db", *asked, "--no-controls", "--max-cost", 5))
+    undisturbed = served.books()["calls"] - before
+    engine = ("--engine", f"ray={nodes.address}")
+    process = trinity(tmp_path / "far.db", *asked, *engine, "--no-controls", "--max-cost", 5)
+    killed = 0
+    while process.poll() is None and killed < 2:
+        if served.books()["calls"] > before + undisturbed * (1.3 + 0.3 * killed):
+            killed += bool(lose("Caller"))
+        time.sleep(0.02)
+    said(process)
+    assert killed == 2
+    assert digest_of(tmp_path / "far.db") == digest_of(tmp_path / "here.db")
+    # What was under way with a helper that was lost is asked again, and nothing else.
+    assert served.books()["calls"] - before - undisturbed <= undisturbed + 2 * 24
+
+
+def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models, tmp_path: Path) -> None:
+    pool = served.pool(tmp_path / "pool.toml", key=KEY)
+    engine = ("--engine", f"ray={nodes.address}")
+    process = trinity(tmp_path / "s.db", *BATCH, "--n", 4, "--pool", pool, *engine, env={KEY: "sesame"})
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert KEY in err
+    assert "of the cluster" in err
+    assert "Traceback" not in err
+    assert "sesame" not in err
+
+
+def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
+    with pytest.raises(ConfigError, match=r"No Ray cluster listens at 127\.0\.0\.1:1 .*ray start --head"):
+        Cluster("127.0.0.1:1", None)
+    with pytest.raises(ConfigError, match=r"names no address: write ray=HOST:6379"):
+        Cluster("somewhere", None)
+    with pytest.raises(ConfigError, match=r"The engine must be local, ray or ray=ADDRESS, not 'rays'"):
+        ray_address("rays")
+
+
+def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'trinity-inspector\[ray\]'"):
+        Cluster("", None)
+
+
+def _spent(store: Path) -> float:
+    opened = open_store(str(store))
+    try:
+        return opened.runs.spent_usd(opened.runs.list(limit=1)[0].id)
+    finally:
+        opened.close()
