@@ -7,6 +7,7 @@ them is lost. Ray places and restarts them. It is an extra, and imported where a
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import importlib
 import logging
 import os
@@ -15,8 +16,11 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import cache
 from itertools import count
 from typing import Any
+
+import numpy as np
 
 from core.errors import ConfigError, PoolError
 from core.pool.client import CallFailed, Client, Limits, Progress, infrastructure
@@ -31,6 +35,8 @@ log = logging.getLogger(__name__)
 CONNECT_S, START_S = 5.0, 60.0
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
+#: So long after one try a lost caller is looked for again, in seconds.
+AGAIN_S = 1.0
 #: Calls that one caller is given side by side before another one is started.
 CALLS_EACH = 500
 
@@ -64,10 +70,17 @@ class Cluster(Processes):
             return str(getattr(context, "dashboard_url", "") or "")
         return ""
 
-    def clients(self, specs: Sequence[ModelSpec], limits: Limits) -> Mapping[str, Client]:
+    def clients(
+        self, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller] | None = None
+    ) -> Mapping[str, Client]:
         """Who tries each of these models from the cluster, by its name. PoolError where a node lacks a key."""
-        callers = _Callers(self, specs, limits)
+        callers = _Callers(self, specs, limits, kind or Caller)
         return {spec.name: _FarClient(callers, spec.name) for spec in specs}
+
+    def leave(self) -> None:
+        """Leave the cluster, with all that was started there; one of this machine alone ends."""
+        self.close()
+        self.ray.shutdown()
 
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
         """So many actors, spread over the machines, which Ray starts again where they are lost."""
@@ -134,6 +147,24 @@ def _this_program() -> tuple[str, str]:
     return platform.python_version(), version("trinity-inspector")
 
 
+@cache
+def fingerprint() -> str:
+    """How small models compute here: the same on machines whose results agree to the last bit, as far as the usual
+    steps of a model tell it."""
+    import torch
+
+    from core.pocket.threads import suited_threads
+
+    rng = np.random.default_rng(0)
+    some, other = (
+        torch.from_numpy(rng.standard_normal(shape, np.float32)) for shape in ((97, 257), (257, 129))
+    )
+    with suited_threads(small=True), torch.inference_mode():
+        found = torch.nn.functional.gelu(some @ other).softmax(-1)
+        found = torch.nn.functional.layer_norm(found * 100, found.shape[-1:]).sin()
+    return hashlib.sha256(torch.__version__.encode() + found.numpy().tobytes()).hexdigest()[:16]
+
+
 class Worker:
     """In an actor: answers jobs, as `core.processes.serve_jobs` does in a process."""
 
@@ -141,9 +172,9 @@ class Worker:
         for module in preload:
             importlib.import_module(module)
 
-    def about(self) -> tuple[int, tuple[str, str]]:
-        """Its process, and what it runs."""
-        return os.getpid(), _this_program()
+    def about(self) -> tuple[int, tuple[str, str], str]:
+        """Its process, what it runs, and how its machine computes."""
+        return os.getpid(), _this_program(), fingerprint()
 
     def answer(self, function: str, job: Any) -> Any:
         """What a function, named "module:function", answers to a job."""
@@ -160,13 +191,21 @@ class _FarHelper:
 
     def ready(self) -> bool:
         try:
-            self.pid, program = self._ray.get(self._actor.about.remote(), timeout=START_S)
+            self.pid, program, numbers = self._ray.get(self._actor.about.remote(), timeout=START_S)
         except Exception as error:
             if not self._ended:
                 log.warning("A helper of the cluster cannot be started: %s", _reason(error))
             return False
         if program != _this_program():
-            log.warning("A helper of the cluster runs %s %s: it is given no work.", *program)
+            log.warning(
+                "A helper of the cluster runs Python %s and version %s: it is given no work.", *program
+            )
+            return False
+        if numbers != fingerprint():
+            log.warning(
+                "A machine of the cluster computes other last digits than this one (another processor or torch): its "
+                "helper is given no work, as a run would not come to the same."
+            )
             return False
         return True
 
@@ -272,10 +311,12 @@ class _Callers:
     """All callers of one pool. They are lost and started again; what they had under way then is failed as an answer
     that broke off: its server may bill it, and it may be asked again."""
 
-    def __init__(self, cluster: Cluster, specs: Sequence[ModelSpec], limits: Limits) -> None:
+    def __init__(
+        self, cluster: Cluster, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller]
+    ) -> None:
         at_once = sum(spec.concurrency for spec in specs)
         n = min(cluster.size, max(len(cluster.nodes), -(-at_once // CALLS_EACH)))
-        actors = cluster.actors(Caller, n, tuple(specs), limits, max_concurrency=1000)
+        actors = cluster.actors(kind, n, tuple(specs), limits, max_concurrency=1000)
         self._ray, self._numbers = cluster.ray, count()
         self._all = [_Hold(self._ray, actor) for actor in actors]
         try:
@@ -404,19 +445,24 @@ class _Hold:
         for future in waiting.values():
             if not future.done():
                 future.set_result({one.name: getattr(lost, one.name) for one in fields(lost)})
-        if not self._closed:
-            back = self.actor.about.remote().future()
-            back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._back, loop, back))
+        self._look_for(loop)
 
-    def _back(self, loop: asyncio.AbstractEventLoop, back: Any) -> None:
-        try:
-            self.pid, _, _ = back.result()
-        except Exception:  # still being started
-            loop.call_later(1.0, self._ask_again, loop)
+    def _look_for(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait until it is there again."""
+        if self._closed:
             return
-        self.is_up = True
+        asked = self.actor.about.remote().future()
 
-    def _ask_again(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._closed and not self.is_up:
-            back = self.actor.about.remote().future()
-            back.add_done_callback(lambda _: loop.call_soon_threadsafe(self._back, loop, back))
+        def told(_: Any) -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(take)
+
+        def take() -> None:
+            try:
+                self.pid, _, _ = asked.result()
+            except Exception:  # Ray still looks for a place for it
+                loop.call_later(AGAIN_S, self._look_for, loop)
+                return
+            self.is_up = True
+
+        asked.add_done_callback(told)

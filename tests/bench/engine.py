@@ -1,0 +1,202 @@
+"""Runs on a Ray cluster beside the same on this machine alone: seconds, calls, and what the one driver can take.
+
+`calls`: a batch run over models that take `wait` seconds, of which `permitted` calls may be under way together; both
+engines in turn, `held` is the rate of calls as a share of the permitted one, from the first turn to the last. `pocket`:
+an evolution of the pocket world, whose models and encoder compute on this machine. `driver`: callers that sleep as long
+as real calls do and ask nobody, so many in flight that the driver is what limits: how many turns and episodes a second
+it decides, asks for and takes up, with and without a store that it writes. All processes share this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+
+from core.cluster import Caller, Cluster
+from core.episode import EpisodeFinished, Event, Grade, Task, Turn
+from core.play.drive import drive_many
+from core.play.policies import RandomPolicy
+from core.pool.costs import Counts
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
+from core.pool.wire import Completion
+from storage.recorder import record
+from storage.store import open_store
+from tests.bench._cluster import Models, cluster, digest_of, models, said, trinity
+from tests.bench._frame import Figures, run
+from tests.builders.play import births
+from tests.builders.stores import begin_run
+
+#: The default preset's shape of an evolution, cut to so many generations.
+GENERATIONS = 4
+SLEEP_S = 2.0
+
+
+def measure(
+    nodes: Annotated[int, "nodes of the cluster, in processes of this machine"] = 3,
+    helpers: Annotated[int, "helpers in all"] = 4,
+    wait: Annotated[float, "seconds that a model takes"] = 0.2,
+    permitted: Annotated[int, "calls that may be in flight"] = 64,
+    episodes: Annotated[int, "episodes of the batch run"] = 600,
+    in_flight: Annotated[int, "calls in flight that sleep"] = 2000,
+    generations: Annotated[int, "generations of the pocket evolution; 0: leave it out"] = GENERATIONS,
+) -> Figures:
+    """All figures."""
+    found: Figures = {}
+    with tempfile.TemporaryDirectory() as place, cluster(nodes) as there:
+        folder, address = Path(place), f"ray={there.address}"
+        with models(wait) as asked:
+            found["calls"] = _calls(folder, asked, address, helpers, permitted, wait, episodes)
+        if generations:
+            found["pocket"] = _evolution(folder, generations)
+        found["driver"] = _driver(folder, there.address, helpers, in_flight)
+    calls = found["calls"]
+    found["ratios"] = {
+        "episodes_per_s_ray_vs_local": calls["local"]["seconds"] / calls["ray"]["seconds"],
+        "calls_ratio": calls["ray"]["calls"] / calls["local"]["calls"],
+    }
+    return found
+
+
+def _calls(
+    folder: Path, asked: Models, address: str, helpers: int, permitted: int, wait: float, episodes: int
+) -> Figures:
+    each = permitted // 4
+    pool = asked.pool(folder / "pool.toml", concurrency=each, models=4)
+    found: Figures = {}
+    for name, engine in (("local", "local"), ("ray", address)):
+        before, store = asked.books(), folder / f"calls-{name}.db"
+        asked_for = (
+            "--policy",
+            "random",
+            "--tasks",
+            "pocket",
+            "--n",
+            episodes,
+            "--validate",
+            0,
+            "--max-cost",
+            50,
+        )
+        env = {"TRINITY_PROCESSES": str(helpers if name == "ray" else 1)}
+        said(trinity(store, "run", *asked_for, "--pool", pool, "--engine", engine, env=env))
+        after = asked.books()
+        calls, seconds = after["calls"] - before["calls"], _seconds(store)
+        found[name] = {
+            "seconds": seconds,
+            "calls": calls,
+            "episodes_per_s": episodes / seconds,
+            "held": calls / seconds / (4 * each / wait),
+            "digest": digest_of(store),
+        }
+        found["most_at_once"] = after["most_at_once"]
+    return found
+
+
+def _evolution(folder: Path, generations: int) -> Figures:
+    """The same evolution of the pocket world by both engines, each on all cores of this machine."""
+    found: Figures = {}
+    for engine in ("local", "ray"):
+        store = folder / f"pocket-{engine}.db"
+        asked = ("--name", "e", "--generations", generations, "--no-controls", "--validation", 40)
+        began = time.perf_counter()
+        said(trinity(store, "evolve", "--tasks", "pocket", *asked, "--engine", engine))
+        with closing(open_store(str(store))) as opened:
+            learned = opened.learning.updates(opened.runs.list(limit=1)[0].id)[-1].wall_s
+        found[engine] = {
+            "seconds": time.perf_counter() - began,
+            "learning_s": learned,
+            "digest": digest_of(store),
+        }
+    found["ratio"] = found["ray"]["seconds"] / found["local"]["seconds"]
+    return found
+
+
+def _seconds(store: Path) -> float:
+    """From a run's first turn to its end."""
+    with closing(open_store(str(store))) as opened:
+        found = opened.runs.list(limit=1)[0]
+        first = min(one.started for one in opened.episodes.of_run(found.id))
+        return float((found.finished or 0.0) - first)
+
+
+def _limits(folder: Path, there: Cluster, in_flight: int) -> Figures:
+    specs = [ModelSpec(f"m{i}", base_url="http://127.0.0.1:9/v1", concurrency=in_flight) for i in range(2)]
+    found: Figures = {}
+    for name in ("unstored", "stored"):
+        pool = HttpPool(specs, clients=lambda some, limits: there.clients(some, limits, Sleeper))
+        pool.ahead = in_flight
+        policy = RandomPolicy(tuple(one.name for one in specs))
+        chosen = [Task(f"t{i}", f"What is {i} + 1?", str(i), "exact", "math") for i in range(2 * in_flight)]
+        with closing(open_store(str(folder / f"{name}.db"))) as store:
+            begin_run(store, "r1", "run", {})
+            played = births("r1", chosen, "random", budget=2)
+            played = [_for(one, specs) for one in played]
+            events: Iterator[Event] = drive_many(played, policy, pool, _graded)
+            if name == "stored":
+                events = record(store, events, owner=None)
+            turns = ended = 0
+            began, cpu = time.perf_counter(), time.process_time()
+            for event in events:
+                turns += isinstance(event, Turn)
+                ended += isinstance(event, EpisodeFinished)
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+        memory = [one.memory_info().rss for one in psutil.process_iter() if _is_sleeper(one)]
+        found[name] = {
+            "turns_per_s": turns / seconds,
+            "ideal_turns_per_s": in_flight / SLEEP_S,
+            "driver_cpu_s_per_turn": cpu / turns,
+            "episodes_per_s": ended / seconds,
+            "driver_mb": psutil.Process().memory_info().rss / 2**20,
+            "helper_mb": max(memory, default=0) / 2**20,
+        }
+        pool.close()
+    return found
+
+
+class Sleeper(Caller):
+    """In an actor: asks nobody, and answers after SLEEP_S."""
+
+    async def _try(self, number: int, model: str, body: Mapping[str, Any]) -> None:
+        await asyncio.sleep(SLEEP_S)
+        self._under_way.pop(number, None)
+        self._came.append((number, Completion(text="42", finish_reason="stop", counts=Counts(100, 10))))
+        self._some.set()
+
+
+def _driver(folder: Path, address: str, helpers: int, in_flight: int) -> Figures:
+    """How fast one driver is, in this process."""
+    there = Cluster(address, helpers)
+    try:
+        found = _limits(folder, there, in_flight)
+    finally:
+        there.leave()
+    # Where one core is the driver's alone.
+    turn_s = found["stored"]["driver_cpu_s_per_turn"]
+    return found | {"episodes_per_s_limit": 1 / (2 * turn_s)}
+
+
+def _for(episode: Any, specs: Sequence[ModelSpec]) -> Any:
+    return replace(episode, models=tuple(one.name for one in specs))
+
+
+def _graded(requests: Sequence[Grade]) -> list[bool]:
+    return [False for _ in requests]
+
+
+def _is_sleeper(process: psutil.Process) -> bool:
+    try:
+        return bool((process.cmdline() or [""])[0].startswith("ray::Sleeper"))
+    except (psutil.Error, IndexError):
+        return False
+
+
+if __name__ == "__main__":
+    run(measure)
