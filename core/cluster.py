@@ -7,7 +7,6 @@ them is lost. Ray places and restarts them. It is an extra, and imported where a
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import importlib
 import logging
 import os
@@ -16,11 +15,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from functools import cache
 from itertools import count
 from typing import Any
-
-import numpy as np
 
 from core.errors import ConfigError, PoolError
 from core.pool.client import CallFailed, Client, Limits, Progress, infrastructure
@@ -87,7 +83,7 @@ class Cluster(Processes):
         made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
         return [made.remote(*arguments) for _ in range(n)]
 
-    def _new_helper(self) -> _FarHelper:
+    def new_helper(self) -> _FarHelper:
         return _FarHelper(self, self.actors(Worker, 1, self._preloaded)[0])
 
 
@@ -147,24 +143,6 @@ def _this_program() -> tuple[str, str]:
     return platform.python_version(), version("trinity-inspector")
 
 
-@cache
-def fingerprint() -> str:
-    """How small models compute here: the same on machines whose results agree to the last bit, as far as the usual
-    steps of a model tell it."""
-    import torch
-
-    from core.pocket.threads import suited_threads
-
-    rng = np.random.default_rng(0)
-    some, other = (
-        torch.from_numpy(rng.standard_normal(shape, np.float32)) for shape in ((97, 257), (257, 129))
-    )
-    with suited_threads(small=True), torch.inference_mode():
-        found = torch.nn.functional.gelu(some @ other).softmax(-1)
-        found = torch.nn.functional.layer_norm(found * 100, found.shape[-1:]).sin()
-    return hashlib.sha256(torch.__version__.encode() + found.numpy().tobytes()).hexdigest()[:16]
-
-
 class Worker:
     """In an actor: answers jobs, as `core.processes.serve_jobs` does in a process."""
 
@@ -174,6 +152,8 @@ class Worker:
 
     def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and how its machine computes."""
+        from core.pocket.devices import fingerprint
+
         return os.getpid(), _this_program(), fingerprint()
 
     def answer(self, function: str, job: Any) -> Any:
@@ -190,6 +170,8 @@ class _FarHelper:
         self.pid, self._ended = 0, False
 
     def ready(self) -> bool:
+        from core.pocket.devices import fingerprint
+
         try:
             self.pid, program, numbers = self._ray.get(self._actor.about.remote(), timeout=START_S)
         except Exception as error:

@@ -220,7 +220,7 @@ class Processes:
                 atexit.register(self.close)
             while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
                 try:
-                    helper = self._new_helper()
+                    helper = self.new_helper()
                 except OSError as error:
                     log.warning("No helper process can be started (%s): this process works alone.", error)
                     self._deaths = MOST_DEATHS
@@ -228,7 +228,7 @@ class Processes:
                 self._helpers.add(helper)
                 threading.Thread(target=self._attend, args=[helper], daemon=True).start()
 
-    def _new_helper(self) -> Helper:
+    def new_helper(self) -> Helper:
         """One more helper, which is getting ready. OSError where none can be started."""
         return _Process(self._preload)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -94,6 +96,25 @@ def record(
     finally:
         if isinstance(events, Generator):
             events.close()
+
+
+def record_many(
+    store: Store, play: Callable[..., Iterator[Event]], *, owner: str | None = None
+) -> Iterator[Event]:
+    """`record` for many episodes side by side: all that happened until the driver waits, or begins more calls, is
+    stored in one transaction, and then yielded. `play` is a driver that has yet to be told how to `settle`."""
+    recorder, told = Recorder(store, owner), deque[Event]()
+    events = play(settle=partial(recorder.settle, told.append))
+    try:
+        for event in events:
+            recorder.add(event)
+            while told:
+                yield told.popleft()
+        yield from told
+    finally:
+        if isinstance(events, Generator):
+            events.close()
+        recorder.commit()  # what came just before it broke off
 
 
 def _thrown(source: Generator[Event], fault: Exception) -> Event | None:

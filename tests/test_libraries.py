@@ -93,7 +93,7 @@ def test_the_package_asks_for_every_library_that_is_imported_and_for_no_other() 
         re.split(r"[\[<>=]", one)[0]
         for extra in (
             PROJECT["dependencies"],
-            *(extras[name] for name in ("attribution", "conductor", "encoders", "serve")),
+            *(extras[name] for name in ("attribution", "conductor", "encoders", "ray", "serve")),
         )
         for one in extra
     }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import torch
 
 from core.errors import CheckpointError
-from core.pocket.threads import SMALL
+from core.pocket.threads import SMALL, suited_threads
 from core.processes import cores
 from core.settings import DeviceKind, Dtype
 from core.tokens.files import encoder_size
@@ -83,3 +86,17 @@ def _is_small_folder(folder: Path) -> bool:
         return encoder_size(str(folder)) <= SMALL
     except CheckpointError:  # of files that cannot be read, loading says more
         return False
+
+
+@cache
+def fingerprint() -> str:
+    """How small models compute here: the same on machines whose results agree to the last bit, as far as the usual
+    steps of a model tell it."""
+    rng = np.random.default_rng(0)
+    some, other = (
+        torch.from_numpy(rng.standard_normal(shape, np.float32)) for shape in ((97, 257), (257, 129))
+    )
+    with suited_threads(small=True), torch.inference_mode():
+        found = torch.nn.functional.gelu(some @ other).softmax(-1)
+        found = torch.nn.functional.layer_norm(found * 100, found.shape[-1:]).sin()
+    return hashlib.sha256(torch.__version__.encode() + found.numpy().tobytes()).hexdigest()[:16]

@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,7 @@ from core.pool.pool import Pool
 from core.pool.spec import slots_of
 from core.tasks.sets import digest_of_tasks
 from storage.files.atomic import atomic_file
-from storage.recorder import record
+from storage.recorder import record_many
 from storage.rows.summaries import RunStatus
 from storage.store import Store
 from ui.presentation.comparison import enumerated
@@ -110,10 +111,16 @@ class BatchParts(Parts):
             yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
             each = PolicyPerEpisode("batch", plan.models, policy_of)
-            events = drive_many(
-                waiting, each, pool, self.grade, stop=control.stop, stored_replies=stored_replies
+            drive = partial(
+                drive_many,
+                waiting,
+                each,
+                pool,
+                self.grade,
+                stop=control.stop,
+                stored_replies=stored_replies,
             )
-            yield from record(store, events, owner=owner())
+            yield from record_many(store, drive, owner=owner())
         missing = [one for one in store.episodes.of_run(run) if one.status is Status.MISSING]
         lost = [one for one in missing if one.end_reason is not EndReason.NOT_RECORDED]
         ending = control.ending(len(lost))

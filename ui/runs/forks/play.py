@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,7 +28,7 @@ from core.play.policies import Cycle, Policy
 from core.pool.pool import Pool
 from core.pool.spec import digest_of_specs
 from storage.reads import forks
-from storage.recorder import record
+from storage.recorder import record_many
 from storage.store import Store
 from ui.runs import wiring
 from ui.runs.forks.results import is_told
@@ -228,7 +228,8 @@ def _wave(
     temperatures = {
         (one.child.id, one.branch.turn): one.temperature for one in due if one.temperature is not None
     }
-    events = drive_many(
+    drive = partial(
+        drive_many,
         [begun[one.child.id] for one in due],
         policy,
         pool,
@@ -238,4 +239,4 @@ def _wave(
         stored_replies=store.episodes.stored_replies(run),
         terms=at_temperatures(temperatures) if temperatures else None,
     )
-    yield from record(store, events, owner=owner())
+    yield from record_many(store, drive, owner=owner())
