@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +28,7 @@ from core.pool.costs import Counts
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion
-from storage.recorder import record
+from storage.recorder import record_many
 from storage.store import open_store
 from tests.bench._cluster import Models, cluster, digest_of, models, said, trinity
 from tests.bench._frame import Figures, run
@@ -68,14 +69,13 @@ def measure(
 def _calls(
     folder: Path, asked: Models, address: str, helpers: int, permitted: int, wait: float, episodes: int
 ) -> Figures:
-    each = permitted // 4
-    pool = asked.pool(folder / "pool.toml", concurrency=each, models=4)
+    pool = asked.pool(folder / "pool.toml", concurrency=permitted, models=1)
     found: Figures = {}
     for name, engine in (("local", "local"), ("ray", address)):
         before, store = asked.books(), folder / f"calls-{name}.db"
         asked_for = (
             "--policy",
-            "random",
+            "single:m0",
             "--tasks",
             "pocket",
             "--n",
@@ -93,7 +93,7 @@ def _calls(
             "seconds": seconds,
             "calls": calls,
             "episodes_per_s": episodes / seconds,
-            "held": calls / seconds / (4 * each / wait),
+            "held": calls / seconds / (permitted / wait),
             "digest": digest_of(store),
         }
         found["most_at_once"] = after["most_at_once"]
@@ -139,9 +139,8 @@ def _limits(folder: Path, there: Cluster, in_flight: int) -> Figures:
             begin_run(store, "r1", "run", {})
             played = births("r1", chosen, "random", budget=2)
             played = [_for(one, specs) for one in played]
-            events: Iterator[Event] = drive_many(played, policy, pool, _graded)
-            if name == "stored":
-                events = record(store, events, owner=None)
+            drive = partial(drive_many, played, policy, pool, _graded)
+            events: Iterator[Event] = record_many(store, drive) if name == "stored" else drive()
             turns = ended = 0
             began, cpu = time.perf_counter(), time.process_time()
             for event in events:
