@@ -33,6 +33,8 @@ CONNECT_S, START_S = 5.0, 60.0
 TOLD_S, SILENT_S = 2.0, 20.0
 #: So long after one try a lost caller is looked for again, in seconds.
 AGAIN_S = 1.0
+#: A cluster without anybody who can ask is given up after so long, in seconds: Ray itself ends this process after 60.
+GONE_S = 40.0
 #: Calls that one caller is given side by side before another one is started.
 CALLS_EACH = 500
 
@@ -278,8 +280,9 @@ class _FarClient:
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
     ) -> Completion:
         """As `ChatClient.call`; a text comes whole."""
+        hold = await self.callers.free()
         progress.is_sent = True  # from here on nobody knows whether it is
-        outcome = await self.callers.outcome(self.model, body)
+        outcome = await self.callers.outcome(hold, self.model, body)
         if isinstance(outcome, Completion):
             return outcome
         failure = outcome.pop("failure")
@@ -317,10 +320,22 @@ class _Callers:
                     f"Python {python} and Trinity Inspector {own} there, as here."
                 )
 
-    async def outcome(self, model: str, body: Mapping[str, Any]) -> Any:
+    async def free(self) -> _Hold:
+        """The caller that has the least to do; while all are lost, one is waited for. PoolError where none comes."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + GONE_S
+        while not (up := [hold for hold in self._all if hold.is_up]):
+            if loop.time() > until:
+                raise PoolError(
+                    "The Ray cluster is gone: none of its machines has answered for "
+                    f"{GONE_S:g} s. See that it runs, then resume."
+                )
+            await asyncio.sleep(0.1)
+        return min(up, key=lambda one: len(one.waiting))
+
+    async def outcome(self, hold: _Hold, model: str, body: Mapping[str, Any]) -> Any:
         """What came of one try: a completion or the fields of a `CallFailed`."""
-        up = [hold for hold in self._all if hold.is_up] or self._all
-        hold, number = min(up, key=lambda one: len(one.waiting)), next(self._numbers)
+        number = next(self._numbers)
         came = hold.begin(number, model, dict(body))
         try:
             return await came

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
     nodes: Nodes, served: Models, tmp_path: Path
 ) -> None:
     pool, came = served.pool(tmp_path / "pool.toml"), []
-    for name, engine, n in (("here", "local", 1), ("two", "ray", 2), ("four", "ray", 4)):
+    for name, engine, n in (("here", "local", 1), ("four", "ray", 4)):
         before, store = served.books(), tmp_path / f"{name}.db"
         address = engine if engine == "local" else f"ray={nodes.address}"
         env = {"TRINITY_PROCESSES": str(n)}
@@ -46,7 +47,7 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
         paid = {one: after[one] - before[one] for one in ("calls", "tokens_in", "tokens_out")}
         assert _spent(store) == pytest.approx((paid["tokens_in"] + 2 * paid["tokens_out"]) / 1e6)
         came.append((digest_of(store), paid))
-    assert came[0] == came[1] == came[2]
+    assert came[0] == came[1]
 
 
 def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
@@ -70,6 +71,36 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     assert digest_of(tmp_path / "far.db") == digest_of(tmp_path / "here.db")
     # What was under way with a helper that was lost is asked again, and nothing else.
     assert served.books()["calls"] - before - undisturbed <= undisturbed + 2 * 24
+
+
+def test_a_killed_driver_goes_on_from_its_store_and_a_lost_node_stops_nothing(
+    served: Models, tmp_path: Path
+) -> None:
+    pool, before = served.pool(tmp_path / "pool.toml", more="max_tokens = 50\n"), served.books()
+    asked = (*BATCH, "--n", 60, "--pool", pool)
+    said(trinity(tmp_path / "here.db", *asked))
+    undisturbed = served.books()["calls"] - before["calls"]
+    with cluster(3) as own:
+        engine, env = ("--engine", f"ray={own.address}"), {"TRINITY_PROCESSES": "3"}
+        process = trinity(tmp_path / "far.db", *asked, *engine, env=env)
+        while served.books()["calls"] < before["calls"] + 1.3 * undisturbed:
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.kill()
+        process.communicate()
+        with closing(open_store(str(tmp_path / "far.db"))) as opened:
+            run = opened.runs.list(limit=1)[0].id
+        process = trinity(tmp_path / "far.db", "run", "--resume", run, env=env)
+        while served.books()["calls"] < before["calls"] + 1.6 * undisturbed:
+            assert process.poll() is None
+            time.sleep(0.02)
+        own.lose_one()
+        said(process)
+    after = served.books()
+    assert digest_of(tmp_path / "far.db") == digest_of(tmp_path / "here.db")
+    told = (after["tokens_in"] - before["tokens_in"] + 2 * (after["tokens_out"] - before["tokens_out"])) / 1e6
+    # The servers' books hold what lost calls really cost, ours the most that it can have been.
+    assert told <= _spent(tmp_path / "here.db") + _spent(tmp_path / "far.db") <= told + 30 * 600e-6
 
 
 def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models, tmp_path: Path) -> None:
@@ -102,8 +133,5 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 
 def _spent(store: Path) -> float:
-    opened = open_store(str(store))
-    try:
+    with closing(open_store(str(store))) as opened:
         return opened.runs.spent_usd(opened.runs.list(limit=1)[0].id)
-    finally:
-        opened.close()
