@@ -138,7 +138,7 @@ def _check_listens(address: str) -> None:
         ) from None
 
 
-def _this_program() -> tuple[str, str]:
+def this_program() -> tuple[str, str]:
     """What has to be the same on every machine: Python, and this program."""
     from importlib.metadata import version
 
@@ -156,7 +156,7 @@ class Worker:
         """Its process, what it runs, and how its machine computes."""
         from core.pocket.devices import fingerprint
 
-        return os.getpid(), _this_program(), fingerprint()
+        return os.getpid(), this_program(), fingerprint()
 
     def answer(self, function: str, job: Any) -> Any:
         """What a function, named "module:function", answers to a job."""
@@ -178,9 +178,9 @@ class _FarHelper:
             self.pid, program, numbers = self._ray.get(self._actor.about.remote(), timeout=START_S)
         except Exception as error:
             if not self._ended:
-                log.warning("A helper of the cluster cannot be started: %s", _reason(error))
+                log.warning("A helper of the cluster cannot be started: %s", reason_of(error))
             return False
-        if program != _this_program():
+        if program != this_program():
             log.warning(
                 "A helper of the cluster runs Python %s and version %s: it is given no work.", *program
             )
@@ -199,7 +199,7 @@ class _FarHelper:
         except self._ray.exceptions.RayTaskError:  # the asking process meets it too
             return {"answer": None}
         except self._ray.exceptions.RayError as error:  # it is lost, and is started again
-            log.warning("A helper of the cluster was lost: %s", _reason(error))
+            log.warning("A helper of the cluster was lost: %s", reason_of(error))
             return {"answer": None} if self.ready() else None
 
     def end(self) -> None:
@@ -208,7 +208,8 @@ class _FarHelper:
             self._ray.kill(self._actor)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Why something of the cluster failed, in a line."""
     return " ".join(str(getattr(error, "cause", None) or error).split())[:300] or type(error).__name__
 
 
@@ -230,7 +231,7 @@ class Caller:
 
     async def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and why it can ask nobody (empty: it can)."""
-        return os.getpid(), _this_program(), self._fault
+        return os.getpid(), this_program(), self._fault
 
     async def begin(
         self, tries: Sequence[tuple[int, str, Mapping[str, Any]]], given_up: Sequence[int]
@@ -308,12 +309,12 @@ class _Callers:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
             self.close()
-            raise ConfigError(f"The cluster does not start who asks models: {_reason(error)}") from error
+            raise ConfigError(f"The cluster does not start who asks models: {reason_of(error)}") from error
         for hold, (pid, program, fault) in zip(self._all, told, strict=True):
             hold.pid = pid
-            if program != _this_program() or fault:
+            if program != this_program() or fault:
                 self.close()
-                python, own = _this_program()
+                python, own = this_program()
                 raise PoolError(
                     fault
                     or f"A machine of the cluster runs Python {program[0]} and Trinity Inspector {program[1]}: install "
@@ -432,7 +433,7 @@ class _Hold:
     def _lost(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
         """It is gone, with all that it had under way."""
         if not self._closed:
-            log.warning("Process %d of the cluster was lost: %s", self.pid, _reason(error))
+            log.warning("Process %d of the cluster was lost: %s", self.pid, reason_of(error))
         lost = infrastructure(
             "The process of the cluster that asked was lost before its answer came.",
             retry=True,

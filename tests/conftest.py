@@ -113,6 +113,7 @@ LONGEST = (
     "test_task_sets.py",
     "test_outcomes.py",
     "test_month.py",
+    "test_cluster.py",
     "test_package.py",
 )
 CHROMIUM_ARGUMENTS = [

@@ -16,11 +16,14 @@ import numpy as np
 import torch
 import transformers
 from numpy.typing import NDArray
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
+from core.cluster import Cluster
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
+from core.coordinator.far import FarReader
+from core.coordinator.folders import check_folder, check_kind, no_decoder
 from core.coordinator.fusing import use_fused_norms
 from core.coordinator.graphs import AcceleratedReader, reads_in_fixed_parts
 from core.coordinator.memory import Memory
@@ -43,7 +46,7 @@ from core.tokens.files import (
     weights_digest,
 )
 from core.tokens.hub import fetched, hub_parts, pinned
-from core.tokens.prompts import Prompt, PromptTokens, check_fast
+from core.tokens.prompts import Prompt, PromptTokens
 
 #: The implementation of attention that encoders are loaded with.
 ATTENTION = "sdpa"
@@ -52,8 +55,6 @@ _CACHE_BYTES = 64 * 2**20
 _HANDED_OVER, _HANDED_OVER_S = 64, 0.1
 #: The speed is measured on made-up prompts of so many tokens, for about so long.
 _TIMED_TOKENS, _TIMED_S = 128, 1.0
-#: One of these is in a folder that has a tokenizer.
-_TOKENIZERS = ("tokenizer.json", "*.model", "vocab*", "*.tiktoken")
 
 
 class Encoder:
@@ -72,6 +73,7 @@ class Encoder:
         max_tokens: int | None = None,
         folder: Path | None = None,
         processes: Processes | None = None,
+        far: FarReader | None = None,
     ) -> None:
         window = int(getattr(model.config, "max_position_embeddings", 0) or 32_768)
         self.identity = identity
@@ -100,6 +102,10 @@ class Encoder:
         )
         if isinstance(self._reader, BatchReader) and self.device == "cuda" and reads_in_fixed_parts(model):
             self._reader = AcceleratedReader(model, self._reader)
+        #: What reads on other machines in this one's place.
+        self._far = far
+        if far is not None:
+            self._reader, self.in_parts = far, False
         self._cache = Memory[Encoded](_CACHE_BYTES)  # one row each
         # The same weights are another encoder where their folder says otherwise how they are used.
         self._configured = {**model.config.to_dict(), "_name_or_path": "", "transformers_version": ""}
@@ -141,7 +147,9 @@ class Encoder:
     @property
     def dtype(self) -> Dtype:
         """Number format of the weights, which a head belongs to."""
-        return cast("Dtype", str(self.model.dtype).removeprefix("torch."))
+        return cast(
+            "Dtype", self._far.recipe.dtype if self._far else str(self.model.dtype).removeprefix("torch.")
+        )
 
     @property
     def device(self) -> DeviceKind:
@@ -151,7 +159,7 @@ class Encoder:
     @property
     def recipe(self) -> Recipe:
         """How its states are computed, which a head belongs to."""
-        return Recipe(self.device, self.dtype, ATTENTION)
+        return self._far.recipe if self._far else Recipe(self.device, self.dtype, ATTENTION)
 
     def encode(
         self,
@@ -215,6 +223,15 @@ class Encoder:
                 return
             yield from ((place, step[1]) for place in places[step[0]])
 
+    def read_prompts(
+        self, prompts: Sequence[Prompt], token_position: int, offsets: Offsets | None
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Every prompt's place and state, nothing of it remembered here: for who asks from another machine."""
+        with self._lock, suited_threads(self._small):
+            self._set_offsets(offsets)
+            split = self._split if offsets else None
+            yield from self._reader.read(prompts, token_position, self._offsets_key, split)
+
     @property
     def keeps_states(self) -> bool:
         """Whether keeping a state across runs takes less than reading it again."""
@@ -246,7 +263,9 @@ class Encoder:
 
     def decompose(self, layout: Layout) -> Iterator[Decomposing]:
         """Make ready for SVF offsets of these matrices, one a step. A large one takes seconds, and tells so, unless its
-        decomposition was kept; `encode` does what is left of it."""
+        decomposition was kept; `encode` does what is left of it. Other machines do it where they read."""
+        if self._far:
+            return
         with self._lock:
             if not self._singular or self._singular.layout != layout:
                 self._set_offsets(None)
@@ -274,6 +293,9 @@ class Encoder:
         if key == self._offsets_key:
             return
         self._offsets_key = b""
+        if self._far:
+            self._far.offsets, self._offsets_key = offsets, key
+            return
         if self._singular:
             self._singular.restore()
         if offsets:
@@ -352,10 +374,11 @@ def load_encoder(
     CheckpointError when there is no such encoder, no such device, or it cannot be used."""
     name = str(name_or_folder)
     folder, commit = _locate(name)
+    asked = device, dtype
     kind, dtype = chosen_computing(folder, device, dtype)
     files = listed_files(folder)
     try:
-        tokenizer = _check_folder(name, folder)  # first, as the weights take much longer
+        tokenizer = check_folder(name, folder)  # first, as the weights take much longer
         with quiet_loading():
             model = AutoModel.from_pretrained(
                 folder,
@@ -367,7 +390,7 @@ def load_encoder(
         model.to(kind)
         hidden_size = int(model.config.hidden_size)
         if _looks_ahead(model):
-            raise _no_decoder(name, "its tokens see those that come after them")
+            raise no_decoder(name, "its tokens see those that come after them")
     except CheckpointError:
         raise
     except Exception as error:  # as when it is checked
@@ -379,49 +402,11 @@ def load_encoder(
         raise CheckpointError(
             f"The encoder at {folder} was changed or removed while it was being loaded: try again."
         )
-    return Encoder(model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes)
-
-
-def _check_folder(name: str, folder: Path) -> Any:
-    """The tokenizer of a folder of which everything but the weights themselves was found to be usable."""
-    if not any(folder.glob("*.safetensors")):
-        pickled = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
-        raise CheckpointError(
-            f"The encoder at {folder} cannot be loaded: "
-            + (
-                "its weights are pickled, and reading those could run a program. Save it anew by "
-                "transformers' save_pretrained, which writes model.safetensors."
-                if pickled
-                else "its weights are missing. Put its model.safetensors into the folder."
-            )
-        )
-    if not any(any(folder.glob(name)) for name in _TOKENIZERS):
-        raise CheckpointError(
-            f"The encoder at {folder} cannot be loaded: its tokenizer is missing. Put its tokenizer.json into the "
-            "folder."
-        )
-    return _check_kind(name, folder)
-
-
-def _check_kind(name: str, folder: Path) -> Any:
-    """The tokenizer of a folder whose model and tokenizer, as far as they are described, can be used."""
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        if getattr(config, "is_encoder_decoder", False):
-            raise _no_decoder(name, "it has an encoder and a decoder")
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        check_fast(tokenizer)
-    except CheckpointError:
-        raise
-    except Exception as error:  # transformers checks little and raises anything for damaged files
-        raise CheckpointError(load_fault(f"the encoder at {folder}", error)) from error
-    return tokenizer
-
-
-def _no_decoder(name: str, why: str) -> CheckpointError:
-    return CheckpointError(
-        f"The encoder must be a decoder-only language model, which {name} is not: {why}. Name another, such as "
-        "Qwen/Qwen3-0.6B."
+    far = None
+    if isinstance(processes, Cluster) and not is_small(model):
+        far = FarReader(processes, folder, identity.digest, *asked)
+    return Encoder(
+        model, tokenizer, identity, max_tokens=max_tokens, folder=folder, processes=processes, far=far
     )
 
 
@@ -482,4 +467,4 @@ def _locate(name: str) -> tuple[Path, str]:
                 f"There is no encoder at {folder}: a Hugging Face folder with a config.json is needed."
             )
         return folder, ""
-    return fetched(name, lambda folder: _check_kind(name, folder))
+    return fetched(name, lambda folder: check_kind(name, folder))

@@ -227,6 +227,8 @@ def preparation_of(run: RunSummary) -> Preparation | None:
 def to_config(plan: RunPlan) -> dict[str, Any]:
     """A plan as its run's config, ready for JSON."""
     config: dict[str, Any] = RUN_PLAN.dump_python(plan, mode="json", exclude={"kind", "name"})
+    if config.get("engine") == LOCAL_ENGINE:  # a run comes to the same by any
+        del config["engine"]
     if plan.kind == "evolve" and not config["evolution"]["teacher"]:  # as before there were any
         del config["evolution"]["teacher"]
     return config

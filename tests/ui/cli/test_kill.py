@@ -93,7 +93,9 @@ def test_a_killed_run_loses_nothing_and_ends_the_same(world: Sums) -> None:
         before = dict(kept)
         return len(before)
 
-    run = killed(Nursery(world), world, command, ["run", "--resume"], lambda n: 4 + n, lambda n: 8 + n, left)
+    run = killed(
+        Nursery(world), world, command, ["run", "--resume"], lambda n: 4 + n, lambda n: 2 + n % 3, left
+    )
     assert 0 < len(before) < len(expected)
     world.done("run", "--resume", run)
     assert turns(world, run) == expected
