@@ -12,6 +12,7 @@ import logging
 import os
 import platform
 import socket
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
@@ -23,7 +24,7 @@ from core.pool.client import CallFailed, Client, Limits, Progress, infrastructur
 from core.pool.costs import UNCOUNTED
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion
-from core.processes import PATIENCE_S, Processes, cores
+from core.processes import PATIENCE_S, EngineState, Processes, cores
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +48,15 @@ class Cluster(Processes):
     address, or the cluster is of another version."""
 
     def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
-        self.ray = _join(address)
+        self.ray, self._dashboard = _join(address)
         self.address = address
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
         self.size = most or (cpus if address else max(1, cpus - 1))
         super().__init__(self.size + 1, preload=preload)
         self._preloaded = tuple(preload)
+        self._lost = 0
+        self._callers: list[weakref.ref[_Callers]] = []
 
     @property
     def nodes(self) -> list[str]:
@@ -63,16 +66,29 @@ class Cluster(Processes):
     @property
     def dashboard(self) -> str:
         """Where Ray's own dashboard is; empty where it does not run."""
-        with suppress(Exception):
-            context = self.ray.get_runtime_context()
-            return str(getattr(context, "dashboard_url", "") or "")
-        return ""
+        return self._dashboard
+
+    def state(self) -> EngineState:
+        """Its helpers, those that answer jobs and those that try models, and what they have under way."""
+        callers = [found for one in list(self._callers) if (found := one()) is not None]
+        return EngineState(
+            helpers=len(self.helpers) + sum(one.up for one in callers),
+            machines=len(self.nodes),
+            under_way=sum(one.under_way for one in callers),
+            lost=self._lost,
+            dashboard=self.dashboard,
+        )
+
+    def note_lost(self) -> None:
+        """One more helper was lost."""
+        self._lost += 1
 
     def clients(
         self, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller] | None = None
     ) -> Mapping[str, Client]:
         """Who tries each of these models from the cluster, by its name. PoolError where a node lacks a key."""
         callers = _Callers(self, specs, limits, kind or Caller)
+        self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
         return {spec.name: _FarClient(callers, spec.name) for spec in specs}
 
     def leave(self) -> None:
@@ -89,17 +105,17 @@ class Cluster(Processes):
         return _FarHelper(self, self.actors(Worker, 1, self._preloaded)[0])
 
 
-def _join(address: str) -> Any:
-    """Ray, connected to the cluster at an address, or to one of this machine alone that ends with this process."""
+def _join(address: str) -> tuple[Any, str]:
+    """Ray, connected to the cluster at an address, or to one of this machine alone that ends with this process; and
+    where its dashboard is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if not address or _is_local(address):
         # What Ray knows of machines without a network of their own: everything listens on 127.0.0.1 alone.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError:
         raise ConfigError(_WITHOUT) from None
-    ray = importlib.import_module("ray")
     if ray.is_initialized():
         ray.shutdown()
     if address:
@@ -109,12 +125,12 @@ def _join(address: str) -> Any:
     for name in ("ray", "ray.dashboard", "ray._private"):
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        ray.init(**quiet, **({"address": address} if address else {"address": "local", **here}))
+        context = ray.init(**quiet, **({"address": address} if address else {"address": "local", **here}))
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         where = f"The Ray cluster at {address} cannot be joined" if address else "Ray cannot be started here"
         raise ConfigError(f"{where}: {reason or type(error).__name__}") from error
-    return ray
+    return ray, str(getattr(context, "dashboard_url", "") or "")
 
 
 def _is_local(address: str) -> bool:
@@ -168,7 +184,7 @@ class _FarHelper:
     """This process's hold on a `Worker`."""
 
     def __init__(self, cluster: Cluster, actor: Any) -> None:
-        self._ray, self._actor = cluster.ray, actor
+        self._cluster, self._ray, self._actor = cluster, cluster.ray, actor
         self.pid, self._ended = 0, False
 
     def ready(self) -> bool:
@@ -199,7 +215,9 @@ class _FarHelper:
         except self._ray.exceptions.RayTaskError:  # the asking process meets it too
             return {"answer": None}
         except self._ray.exceptions.RayError as error:  # it is lost, and is started again
-            log.warning("A helper of the cluster was lost: %s", reason_of(error))
+            if not self._ended:
+                log.warning("A helper of the cluster was lost: %s", reason_of(error))
+                self._cluster.note_lost()
             return {"answer": None} if self.ready() else None
 
     def end(self) -> None:
@@ -304,7 +322,7 @@ class _Callers:
         n = min(cluster.size, max(len(cluster.nodes), -(-at_once // CALLS_EACH)))
         actors = cluster.actors(kind, n, tuple(specs), limits, max_concurrency=1000)
         self._ray, self._numbers = cluster.ray, count()
-        self._all = [_Hold(self._ray, actor) for actor in actors]
+        self._all = [_Hold(self._ray, actor, note_lost=cluster.note_lost) for actor in actors]
         try:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
@@ -320,6 +338,16 @@ class _Callers:
                     or f"A machine of the cluster runs Python {program[0]} and Trinity Inspector {program[1]}: install "
                     f"Python {python} and Trinity Inspector {own} there, as here."
                 )
+
+    @property
+    def up(self) -> int:
+        """How many of them are there."""
+        return sum(hold.is_there for hold in self._all)
+
+    @property
+    def under_way(self) -> int:
+        """Tries whose outcomes are waited for."""
+        return sum(len(hold.waiting) for hold in self._all)
 
     async def free(self) -> _Hold:
         """The caller that has the least to do; while all are lost, one is waited for. PoolError where none comes."""
@@ -359,11 +387,17 @@ class _Hold:
     pid: int = 0
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     is_up: bool = True
+    note_lost: Callable[[], None] = lambda: None
     _tries: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
     _given_up: list[int] = field(default_factory=list)
     _due: bool = False
     _listens: bool = False
     _closed: bool = False
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it takes tries."""
+        return self.is_up and not self._closed
 
     def begin(self, number: int, model: str, body: Mapping[str, Any]) -> asyncio.Future[Any]:
         """Begin a try, together with others of this moment; its outcome will come."""
@@ -434,6 +468,7 @@ class _Hold:
         """It is gone, with all that it had under way."""
         if not self._closed:
             log.warning("Process %d of the cluster was lost: %s", self.pid, reason_of(error))
+            self.note_lost()
         lost = infrastructure(
             "The process of the cluster that asked was lost before its answer came.",
             retry=True,

@@ -83,6 +83,19 @@ def folder_of(name: str) -> Path:
     return _HOME / name if name.startswith("./") else Path(name)
 
 
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What an engine with helpers elsewhere is doing: how many `helpers` it has on how many `machines`, how many calls
+    of models are under way there, how many helpers were `lost` and started again, and where its own dashboard is, empty
+    where it has none."""
+
+    helpers: int
+    machines: int
+    under_way: int = 0
+    lost: int = 0
+    dashboard: str = ""
+
+
 class Helper(Protocol):
     """One who answers jobs elsewhere."""
 
@@ -156,6 +169,10 @@ class Processes:
         """Process ids of the helpers that live."""
         with self._changed:
             return tuple(helper.pid for helper in self._helpers)
+
+    def state(self) -> EngineState | None:
+        """What helpers on other machines are doing; None where all are this machine's."""
+        return None
 
     def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator

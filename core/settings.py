@@ -100,7 +100,7 @@ ENGINE = Setting(
 #: The settings of an app that a command's options may replace, by key.
 DOORS = ("pool", "encoder", "device", "dtype", "engine", "max_cost_usd")
 Engine = Annotated[str, ENGINE]
-LOCAL_ENGINE = "local"
+LOCAL_ENGINE, RAY_ENGINE = "local", "ray"
 Pool = Annotated[str, POOL]
 MaxCost = Annotated[float | None, MAX_COST]
 
@@ -147,7 +147,12 @@ def ray_address(engine: str) -> str | None:
     """Where the Ray cluster of an engine is, empty for one of this machine alone; None for the local engine.
     ConfigError for another one."""
     name, _, address = engine.partition("=")
-    if name == "ray":
+    if name == RAY_ENGINE:
+        host, _, port = address.removeprefix("ray://").rpartition(":")
+        if address and not (host and port.isdigit()):
+            raise ConfigError(
+                f"--engine ray={address} names no address: write ray=HOST:6379, or ray=ray://HOST:10001."
+            )
         return address
     if engine == LOCAL_ENGINE:
         return None

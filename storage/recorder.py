@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,6 +61,8 @@ log = logging.getLogger(__name__)
 
 #: How often a running process records that it is alive, in seconds.
 BEAT_S = 5.0
+#: How often more is told about a run that is being played, in seconds.
+TELL_S = 2.0
 #: How often the text of a reply that is still being written is stored, in seconds.
 PARTIAL_S = 0.4
 
@@ -126,13 +129,22 @@ def _thrown(source: Generator[Event], fault: Exception) -> Event | None:
 
 
 @contextmanager
-def heartbeats(store: Store, run_id: str, owner: str | None = None) -> Iterator[None]:
-    """Record every few seconds that the run's process is alive, for as long as the block runs."""
+def heartbeats(
+    store: Store, run_id: str, owner: str | None = None, *, tell: Callable[[], object] | None = None
+) -> Iterator[None]:
+    """Record every few seconds that the run's process is alive, for as long as the block runs; more often `tell` is
+    called, which writes down more about it."""
     over = threading.Event()
 
     def beat() -> None:
-        while not over.wait(BEAT_S):
+        told = time.monotonic()
+        while not over.wait(BEAT_S if tell is None else min(TELL_S, BEAT_S)):
             try:
+                if tell is not None:
+                    tell()
+                    if time.monotonic() - told < BEAT_S:
+                        continue
+                told = time.monotonic()
                 store.runs.heartbeat(run_id, owner)
             except StoreError as error:  # the recording itself will tell the user, if it lasts
                 log.warning("No heartbeat for run %s: %s", run_id, error)

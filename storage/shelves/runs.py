@@ -282,6 +282,20 @@ class Runs:
         with writing(self.engine) as connection:
             _update_own(connection, run_id, owner, config=config)
 
+    def amend_key(self, run_id: str, key: str, value: Any, *, owner: str | None = None) -> None:
+        """Write down one value beside what a run plays, under a key of its config; None takes it away. Nothing else of
+        the config is changed, whoever writes meanwhile. StoreError when the run is not this owner's any more."""
+        with writing(self.engine) as connection:
+            found = connection.execute(
+                select(run.c.config).where(run.c.id == run_id).with_for_update()
+            ).scalar()
+            before = found or {}
+            config = {name: one for name, one in before.items() if name != key}
+            if value is not None:
+                config[key] = value
+            if config != before:
+                _update_own(connection, run_id, owner, config=config)
+
     def pause(self, run_id: str) -> None:
         self._set(run_id, paused=True, steps=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -294,6 +295,32 @@ def show_preparations(steps: Iterable[Preparation]) -> None:
             bar.update(line, completed=told.done, note=preparation_note(told))
 
 
+class _EngineLine:
+    """What the engine of a plan does, for the line of a bar, asked now and then; empty where it has no helpers."""
+
+    def __init__(self, plan: object) -> None:
+        from ui.runs.plans import engine_of
+
+        self._engine, self._words, self._asked = engine_of(plan), "", 0.0
+
+    def words(self) -> str:
+        """Such as: Ray on this machine: 2 helpers on 1 machine, 8 calls under way."""
+        from ui.presentation.runs import engine_state_words, lost_words
+        from ui.runs import wiring
+
+        if self._engine != LOCAL_ENGINE and time.monotonic() - self._asked > TOLD_S:
+            self._asked = time.monotonic()
+            state = wiring.processes(self._engine).state()
+            self._words = engine_state_words(self._engine, state)
+            if state is not None and state.lost:
+                self._words += f". {lost_words(state.lost)}"
+        return self._words
+
+
+#: How often the bar says what the engine does, in seconds.
+TOLD_S = 2.0
+
+
 def follow(
     store: Store,
     ready: Ready,
@@ -318,6 +345,9 @@ def follow(
     run = resume or enqueue(store, ready.plan, Ticket(), owner=owner())[0]
     take_over(store, run)
     say(f"Run {run}")
+    engine = _EngineLine(ready.plan)
+    if joined := engine.words():
+        say(f"{joined}.")
     command = RUN_KINDS[ready.plan.kind].resume_command(run)
     go_on = again or (f"Go on with: {command}" if command else "The same command goes on.")
     try:
@@ -328,6 +358,8 @@ def follow(
                     moves: Mapping[str, Any] = {"note": preparation_note(event)}
                 else:
                     moves = shows(event) if shows else {"advance": isinstance(event, EpisodeFinished)}
+                if (told := engine.words()) and not moves.get("note"):
+                    moves = {**moves, "note": told}
                 shown.update(task, **moves)
             if bar:
                 bar.remove_task(task)

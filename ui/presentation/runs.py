@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
-from core.settings import POCKET_POOL
+from core.processes import EngineState
+from core.settings import POCKET_POOL, RAY_ENGINE
 from core.tasks.sets import OUTCOMES_PREFIX
 from storage.rows.summaries import RunKind, RunSummary
 from storage.store import Store
@@ -107,3 +108,32 @@ def retention_words(pruning: Pruning) -> list[str]:
         lines = [f"{gone} would go, about {size_words(pruning.size_bytes)}.", LOST[pruning.what]]
     noun = "run" if pruning.what == "runs" else "episode"
     return [*lines, *(f"Kept: {several(n, noun)} {reason}." for reason, n in pruning.retained.items())]
+
+
+def engine_words(engine: str) -> str:
+    """An engine as it is called: local, Ray on this machine, Ray at 10.0.0.1:6379."""
+    name, _, address = engine.partition("=")
+    if name != RAY_ENGINE:
+        return engine
+    return f"Ray at {address}" if address else "Ray on this machine"
+
+
+def engine_state_words(engine: str, state: EngineState | None) -> str:
+    """What an engine is doing: `Ray at 10.0.0.1:6379: 4 helpers on 3 machines, 57 calls under way`."""
+    if state is None:
+        return engine_words(engine)
+    parts = [_count(state.helpers, "helper") + f" on {_count(state.machines, 'machine')}"]
+    if not state.helpers:
+        parts = [f"no helper needed so far, {_count(state.machines, 'machine')}"]
+    if state.under_way:
+        parts.append(f"{_count(state.under_way, 'call')} under way")
+    return f"{engine_words(engine)}: {', '.join(parts)}"
+
+
+def lost_words(lost: int) -> str:
+    """That helpers of an engine were lost."""
+    return f"{_count(lost, 'helper')} {'was' if lost == 1 else 'were'} lost and started again."
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"

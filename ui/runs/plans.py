@@ -15,6 +15,7 @@ from core.changes import Change
 from core.episode import Protocol, Role, Task
 from core.errors import StoreError, TrinityError
 from core.fields import MOST_SEED, RULES, Setting, Turns
+from core.processes import EngineState
 from core.settings import LOCAL_ENGINE, POCKET_POOL, Computing, Engine
 from storage.analysis.second_opinions import EpisodeScope
 from storage.filters.episode_filter import EpisodeFilter
@@ -211,9 +212,10 @@ RUN_PLAN: TypeAdapter[RunPlan] = TypeAdapter(
 )
 
 
-#: Where a run's config keeps its preparation, as long as that goes on; it is no part of the plan.
-PREPARATION = "preparation"
-_PREPARATION = TypeAdapter(Preparation)
+#: Where a run's config keeps its preparation, and what its engine is doing, as long as that goes on; they are no part
+#: of the plan.
+PREPARATION, ENGINE_STATE = "preparation", "engine_state"
+_PREPARATION, _ENGINE_STATE = TypeAdapter(Preparation), TypeAdapter(EngineState)
 
 
 def preparation_of(run: RunSummary) -> Preparation | None:
@@ -222,6 +224,19 @@ def preparation_of(run: RunSummary) -> Preparation | None:
         return _PREPARATION.validate_python(run.config[PREPARATION])
     except (KeyError, ValidationError):
         return None
+
+
+def engine_state_of(run: RunSummary) -> EngineState | None:
+    """What the engine of a run is doing, told a few seconds ago; None where it has no helpers, or nothing is told."""
+    try:
+        return _ENGINE_STATE.validate_python(run.config[ENGINE_STATE])
+    except (KeyError, ValidationError):
+        return None
+
+
+def engine_of(plan: object) -> str:
+    """The engine of a plan; local for kinds that have no other."""
+    return str(getattr(plan, "engine", LOCAL_ENGINE))
 
 
 def to_config(plan: RunPlan) -> dict[str, Any]:
@@ -241,7 +256,7 @@ def plan_of(run: RunSummary, kind: type[P]) -> P: ...
 def plan_of(run: RunSummary, kind: type[Any] | None = None) -> Any:
     """What a run plays; StoreError when it does not say so, or when that is not of this kind."""
     columns = {"kind": run.kind, **({"name": run.name} if run.name else {})}
-    config = {key: value for key, value in run.config.items() if key != PREPARATION}
+    config = {key: value for key, value in run.config.items() if key not in (PREPARATION, ENGINE_STATE)}
     try:
         plan = RUN_PLAN.validate_python({**config, **columns})
     except (ValidationError, TypeError) as error:

@@ -8,6 +8,7 @@ ended then stands in the store."""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -23,15 +24,26 @@ from core.play.judging import check_judge
 from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs, slots_of
+from core.processes import EngineState, Processes
+from core.settings import ray_address
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
 from storage.shelves.replies import SharedReplies
 from storage.store import Store
+from ui.presentation.runs import lost_words
 from ui.runs import wiring
 from ui.runs.grading import grading
 from ui.runs.lease import finish, owner, take_over
-from ui.runs.plans import PREPARATION, RUN_KINDS, Preparation, RunPlan, plan_of
+from ui.runs.plans import (
+    ENGINE_STATE,
+    PREPARATION,
+    RUN_KINDS,
+    Preparation,
+    RunPlan,
+    engine_of,
+    plan_of,
+)
 from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import LearningPlan
@@ -40,6 +52,8 @@ from ui.runs.spending import Reckoned, agree_to_cost, price
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.coordinator.svf import Layout
+
+log = logging.getLogger(__name__)
 
 #: Why a run that a person had paused was interrupted: nothing went wrong.
 PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
@@ -199,12 +213,54 @@ class Pace:
 
 def note_preparation(store: Store, run: str, told: Preparation | None) -> None:
     """Write down for pages how far a preparation is; nothing once it is over."""
-    before = store.runs.get(run).config
-    config = {key: value for key, value in before.items() if key != PREPARATION}
-    if told is not None and told.done < told.of:
-        config[PREPARATION] = asdict(told)
-    if config != before:
-        store.runs.amend(run, config, owner=owner())
+    goes_on = told is not None and told.done < told.of
+    store.runs.amend_key(run, PREPARATION, asdict(told) if told and goes_on else None, owner=owner())
+
+
+@dataclass
+class EngineNotes:
+    """Writes down for pages, while a run is played, what the helpers of its engine do, and once it is over how many of
+    them were lost. Nothing for an engine without helpers elsewhere."""
+
+    store: Store
+    run: str
+    _processes: Processes | None = field(default=None, init=False)
+    _lost_before: int = field(default=0, init=False)  # in other runs of this process
+    _one: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def begin(self, engine: str) -> None:
+        """Join the cluster of an engine. Stopped, so that the run can be resumed, where that is not possible now."""
+        try:
+            processes = None if ray_address(engine) is None else wiring.processes(engine)
+        except ConfigError as error:
+            raise Stopped(str(error)) from error
+        state = processes and processes.state()
+        self._lost_before = state.lost if state else 0
+        self._processes = processes
+        self.tell()
+
+    def tell(self) -> None:
+        """Write down what its helpers do now."""
+        with self._one:
+            if (state := self._state()) is not None:
+                self.store.runs.amend_key(self.run, ENGINE_STATE, asdict(state), owner=owner())
+
+    def end(self) -> None:
+        """They do nothing more for this run."""
+        with self._one:
+            state, self._processes = self._state(), None
+            if state is not None:
+                self.store.runs.amend_key(self.run, ENGINE_STATE, None, owner=owner())
+            if state is not None and state.lost:
+                self.store.runs.note(self.run, lost_words(state.lost))
+
+    def _state(self) -> EngineState | None:
+        try:
+            state = self._processes and self._processes.state()
+        except Exception as error:  # the cluster is gone; the run itself will say so, or does without
+            log.warning("What the engine of run %s does is not known: %s", self.run, error)
+            return None
+        return replace(state, lost=state.lost - self._lost_before) if state else None
 
 
 def decompositions(policies: Iterable[Policy]) -> Iterator[Preparation]:
@@ -318,10 +374,12 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
     it is kept. `ready` is its plan made ready by a door that has seen to the cost. StoreError when another process has
     the run, or it is over; a KeyboardInterrupt and a fault are passed on."""
     take_over(store, run)
-    begun = ready is not None
+    begun, engine = ready is not None, EngineNotes(store, run)
     try:
-        with heartbeats(store, run, owner()):
+        with heartbeats(store, run, owner(), tell=engine.tell):
             note_preparation(store, run, None)  # what a process that was killed left
+            store.runs.amend_key(run, ENGINE_STATE, None, owner=owner())
+            engine.begin(engine_of(plan_of(store.runs.get(run)) if ready is None else ready.plan))
             if ready is None:  # nobody can be asked
                 plan = plan_of(store.runs.get(run))
                 agree_to_cost(price(store, plan), may_ask=False, agreed=False)
@@ -331,7 +389,11 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
             for note in getattr(ready, "notes", ()):
                 store.runs.note(run, note)
             begun = True
-            ending = yield from ready.play(store, run)
+            engine.tell()  # who asks models is there by now
+            try:
+                ending = yield from ready.play(store, run)
+            finally:
+                engine.end()
     except Stopped as stopped:
         ending = RunStatus.INTERRUPTED, str(stopped) or None
     except TrinityError as error:

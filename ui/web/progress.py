@@ -14,9 +14,10 @@ import streamlit as st
 from core.analysis.power import MOST_PLAYS
 from core.episode import EndReason, Episode, Status
 from core.errors import BudgetError, TrinityError
+from core.settings import LOCAL_ENGINE
 from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
 from storage.store import Store
-from ui.presentation.runs import about, run_name
+from ui.presentation.runs import about, engine_state_words, lost_words, run_name
 from ui.presentation.theme import (
     END_WORDS,
     STALLED,
@@ -39,6 +40,8 @@ from ui.runs.plans import (
     PooledPlan,
     RunPlan,
     address_of,
+    engine_of,
+    engine_state_of,
     kind_of,
     known_plan,
     preparation_of,
@@ -149,6 +152,7 @@ def watch(
             if texts.pause:
                 pause_button(store, now, texts)
             stop_button(store, now, texts)
+        engine_line(now)
 
     st.fragment(state.guarded(look), run_every=REFRESH_S, key="run_watch")()
 
@@ -169,6 +173,21 @@ def bar(store: Store, run: RunSummary, texts: RunTexts, reached: Reached) -> Non
     else:
         words = f"{reached.words}{left_words(reached.remaining_s)} …"
     st.progress(min(1.0, max(0, reached.done) / max(1, reached.planned)), text=words)
+
+
+def engine_line(run: RunSummary) -> None:
+    """What the engine of a running run does, where it has helpers elsewhere, and the way to its own dashboard."""
+    engine, state = engine_of(known_plan(run)), engine_state_of(run)
+    if engine == LOCAL_ENGINE or run.status is not RunStatus.RUNNING:
+        return
+    words = label(engine_state_words(engine, state), 200)
+    if state is not None and state.lost:
+        words += f". {lost_words(state.lost)}"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        st.caption(f":material/hub: {words}", width="content")
+        if state is not None and state.dashboard:
+            address = f"http://{state.dashboard.removeprefix('http://')}"
+            st.link_button("Ray's dashboard", address, icon=":material/open_in_new:", type="tertiary")
 
 
 def pause_button(store: Store, run: RunSummary, texts: RunTexts) -> None:

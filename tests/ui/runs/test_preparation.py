@@ -3,7 +3,13 @@ done."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -17,26 +23,34 @@ from core.episode import TurnStarted
 from core.evolution.baselines import question_states
 from core.play.policies import single_policy
 from core.pocket import threads
+from core.processes import EngineState, Processes
 from core.tasks.graders import grade_many
 from core.tasks.sets import load_tasks
 from storage.files.decompositions import DecompositionFolder
+from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.diffed import Diffed
 from tests.builders.sample_store import MODELS, scripted
-from tests.ui.pages import opened
+from tests.ui.pages import opened, plainly, until
 from tests.ui.runs.test_learning import evolution
+from tests.ui.sums import Sums
 from ui.cli.play import follow, show_preparations
+from ui.presentation.runs import engine_state_words, engine_words, lost_words
 from ui.runs import play as playing
-from ui.runs.batch import BatchParts
+from ui.runs import wiring
+from ui.runs.batch import BatchParts, complete_plan
 from ui.runs.lease import owner
 from ui.runs.live import LiveParts, Steered
-from ui.runs.plans import LivePlan, Preparation, RunPlan, plan_of, preparation_of
+from ui.runs.plans import LivePlan, Preparation, RunPlan, engine_of, engine_state_of, plan_of, preparation_of
 from ui.runs.play import Ready, decompositions, play, questions_read
 from ui.runs.policies import Policies
 from ui.runs.queue import Ticket, enqueue
 from ui.runs.settings.batch import BatchPlan
+from ui.runs.worker import play_claimed
 
 MATRICES = 7
+BOTH = ("single:adder", "single:guesser")
+RAY = "ray=10.0.0.1:6379"
 TASKS = load_tasks("pocket/all", "test", 2, 3)
 
 
@@ -168,3 +182,102 @@ def test_questions_are_read_ahead_by_slow_encoders_alone(
     read = slow.forwards
     question_states(slow, questions)
     assert slow.forwards == read, "they are known"
+
+
+class _Helpers(Processes):
+    """An engine of which a test says what it does."""
+
+    now = EngineState(4, 3, 57, 2, "10.0.0.1:8265")
+
+    def state(self) -> EngineState:
+        return self.now
+
+
+def test_a_page_says_what_the_helpers_of_a_running_run_do_and_afterwards_how_many_were_lost(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    helpers = _Helpers(1)
+    real = wiring.processes
+    monkeypatch.setattr(wiring, "processes", lambda engine="local": real())
+    plan = complete_plan(
+        store, BatchPlan(BOTH, world.tasks, n=2, pool=str(world.folder / "pool.toml"), engine=RAY)
+    )
+    run, _ = enqueue(store, plan, Ticket())
+    ready = playing.prepare(store, plan)
+    monkeypatch.setattr(wiring, "processes", lambda engine: helpers)
+    with closing(play(store, run, ready)) as events:
+        next(events)
+        assert plan_of(store.runs.get(run)) == ready.plan, "it is no part of the plan"
+        told = engine_state_of(store.runs.get(run))
+        assert told == replace(_Helpers.now, lost=0), "they were lost in another run of this process"
+        words = "Ray at 10.0.0.1:6379: 4 helpers on 3 machines, 57 calls under way"
+        page = opened("checkpoints", run=run)
+        assert words in plainly(page)
+        assert "lost" not in plainly(page)
+        helpers.now = replace(_Helpers.now, lost=3)
+        until(lambda: engine_state_of(store.runs.get(run)) == replace(_Helpers.now, lost=1))
+        page = opened("checkpoints", run=run)
+        assert f"{words}. 1 helper was lost and started again." in plainly(page)
+        assert list(events)
+    ended = store.runs.get(run)
+    assert (ended.status, engine_state_of(ended)) == (RunStatus.FINISHED, None)
+    assert ended.notes == "1 helper was lost and started again."
+    assert engine_of(plan_of(ended)) == RAY
+    words = plainly(opened("checkpoints", run=run))
+    assert ended.notes in words
+    assert "under way" not in words
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_run_whose_cluster_cannot_be_joined_waits_to_be_resumed(
+    world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch, *, missing: bool
+) -> None:
+    plan = complete_plan(
+        store,
+        BatchPlan(BOTH, world.tasks, n=2, pool=str(world.folder / "pool.toml"), engine="ray=127.0.0.1:1"),
+    )
+    run, _ = enqueue(store, plan, Ticket())
+    with monkeypatch.context() as patched:
+        if missing:
+            patched.setitem(sys.modules, "ray", None)
+        else:
+            pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+        assert play_claimed(store, run) == 0
+    ended = store.runs.get(run)
+    sentence = "Ray is not installed: pip install" if missing else "No Ray cluster listens at 127.0.0.1:1"
+    assert ended.status is RunStatus.INTERRUPTED
+    assert (ended.error or "").startswith(sentence)
+    store.runs.amend(run, {**ended.config, "engine": "local"}, owner=owner())
+    assert play_claimed(store, run) == 0
+    assert store.runs.get(run).status is RunStatus.FINISHED
+
+
+@pytest.mark.process
+def test_a_worker_plays_a_queued_run_on_ray(world: Sums, store: Store) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    plan = complete_plan(
+        store, BatchPlan(BOTH, world.tasks, n=12, pool=str(world.folder / "pool.toml"), engine="ray")
+    )
+    run, _ = enqueue(store, plan, Ticket())
+    told = []
+    command = [sys.executable, "-m", "ui.runs.worker", "--run", run]
+    env = {**os.environ, "TRINITY_PROCESSES": "2", "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=env, cwd=wiring.SAMPLE_RUNS.parent) as process:
+        while process.poll() is None:
+            if (state := engine_state_of(store.runs.get(run))) is not None:
+                told.append(engine_state_words("ray", state))
+            time.sleep(0.02)
+    ended = store.runs.get(run)
+    assert (ended.status, ended.error, ended.finished_episodes) == (RunStatus.FINISHED, None, 24)
+    assert any("Ray on this machine: 1 helper on 1 machine" in words for words in told), told
+    assert engine_state_of(ended) is None
+
+
+def test_an_engine_is_called_by_what_it_does() -> None:
+    assert engine_words("local") == "local"
+    assert engine_state_words("ray", None) == "Ray on this machine"
+    assert (
+        engine_state_words("ray", EngineState(0, 1))
+        == "Ray on this machine: no helper needed so far, 1 machine"
+    )
+    assert lost_words(2) == "2 helpers were lost and started again."

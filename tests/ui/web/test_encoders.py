@@ -12,7 +12,8 @@ from starlette.testclient import TestClient
 
 from core.changes import Change
 from core.checkpoint import Checkpoint
-from core.settings import Computing
+from core.errors import ConfigError
+from core.settings import Computing, ray_address
 from core.tokens.shelf import Shelved, put
 from storage.analysis.defaults import most_telling
 from storage.store import Store
@@ -32,6 +33,7 @@ from ui.runs.settings.batch import BatchPlan
 from ui.runs.worker import play_claimed
 from ui.web.checkpoints.form import command
 from ui.web.kit.cache import pool_specs
+from ui.web.pickers import encoder
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("no_workers")]
 HALF = Computing("cpu", "bfloat16")
@@ -161,3 +163,53 @@ def test_the_endpoint_keeps_the_sentence_with_its_run(world: Sums, store: Store,
     assert run.notes.startswith(f"Checkpoint {reading.id} was made in float32 on the CPU and plays here in")
     assert len(run.notes.splitlines()) == 1
     assert run.notes in plainly(opened("settings", part="endpoint"))
+
+
+def test_every_form_that_begins_a_run_offers_the_engine_and_says_what_is_wrong_with_it(
+    world: Sums, store: Store, plan: LivePlan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "ray=10.0.0.1:6379"
+    monkeypatch.setenv("TRINITY_ENGINE", address)
+    [parent] = store.episodes.of_run(played(store, plan))
+    both = {"panel": "play", "c": "random,single:adder", "tasks": "pocket", "n": "2"}
+    forms = {
+        "both": ("checkpoints", both, "play_both"),
+        "fork": ("forks", {"ep": parent.id, "t": "1"}, "fork_start"),
+        "ev": ("evolution", {"panel": "begin"}, "begin"),
+        "tr": ("evolution", {"panel": "train"}, "begin"),
+    }
+    for form, (name, query, button) in forms.items():
+        page = opened(name, **query)
+        picker = page.selectbox(key=f"{form}_engine")
+        offered = ["local", "Ray on this machine", "Ray at 10.0.0.1:6379"]
+        assert (picker.value, picker.options) == (address, offered), "as the app's settings say"
+        with monkeypatch.context() as patched:  # a test cannot type into this widget
+            patched.setattr(encoder, "typed_engine", lambda _: "rays")
+            page.run()
+            if form != "tr":  # whose pool has no planner here
+                assert "The engine must be local, ray or ray=ADDRESS, not 'rays'." in plainly(page)
+            assert page.button(key=button).disabled
+        page.run()
+        if form in ("both", "fork"):
+            for engine in (address, "ray"):
+                page = opened(name, **query)
+                page.selectbox(key=f"{form}_engine").select(engine).run()
+                press(page, button)
+                kept = plan_of(store.runs.get(waiting(store)[-1]))
+                assert isinstance(kept, BatchPlan | ForkPlan)
+                assert kept.engine == engine
+                assert isinstance(kept, ForkPlan) or f"--engine {engine}" in command(kept)
+
+
+def test_an_address_alone_is_that_of_a_ray_cluster() -> None:
+    typed = {
+        "10.0.0.1:6379": "ray=10.0.0.1:6379",
+        " ray://head:10001 ": "ray=ray://head:10001",
+        "ray=head:6379": "ray=head:6379",
+        "local": "local",
+        "ray": "ray",
+    }
+    assert {words: encoder.typed_engine(words) for words in typed} == typed
+    for words in ("head", "ray=head", "ray=head:port"):
+        with pytest.raises(ConfigError):
+            ray_address(encoder.typed_engine(words))

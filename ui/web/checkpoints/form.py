@@ -12,7 +12,7 @@ import streamlit as st
 from core.errors import ConfigError, TrinityError
 from core.fields import settings_of, values_of
 from core.pool.spec import ModelSpec, slots_of
-from core.settings import POCKET_POOL, Settings
+from core.settings import POCKET_POOL, Settings, ray_address
 from core.tasks.sets import FILE_SPLITS, POCKET_SETS
 from storage.analysis.defaults import MOST_SIDES
 from storage.store import Store
@@ -40,7 +40,7 @@ from ui.web.pickers.checkpoints import (
     startable,
     why_not_played,
 )
-from ui.web.pickers.encoder import OWN, choose_reader_for
+from ui.web.pickers.encoder import OWN, choose_engine, choose_reader_for
 from ui.web.pickers.line import listed, parted
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import begin_button, spending
@@ -145,7 +145,7 @@ def _choose_play(
         persist_state="session",
     )
     pocket = tasks in POCKET_SETS
-    with st.expander("Split, turns, draws and encoder", icon=":material/tune:"):
+    with st.expander("Split, turns, draws, encoder and engine", icon=":material/tune:"):
         split = st.selectbox(
             "Split",
             [split for split in _SPLITS if pocket or split in FILE_SPLITS],
@@ -157,6 +157,7 @@ def _choose_play(
         chosen = draw_all(fields, "both", persist_state="session")
         models, look = [spec.name for spec in specs], {"persist_state": "session"}
         settings = choose_reader_for(store, policies, models, "both", settings, **look)
+        engine = choose_engine("both", settings.engine, **look)
     if tasks is None:
         return None
     return BatchPlan(
@@ -168,6 +169,7 @@ def _choose_play(
         pool=absolute_pool(settings.pool),
         encoder=settings.encoder,
         computing=settings.computing,
+        engine=engine,
         max_cost_usd=settings.max_cost_usd,
     )
 
@@ -182,6 +184,7 @@ def _priced(
     if len(plan.policies) < 2:
         return None, "Choose two policies or more."
     try:
+        ray_address(plan.engine)
         plan = complete_plan(store, plan)
         check_encoders(store, plan)
         plan, cycles = with_choosing(plan, wiring.resolve_pool(plan.pool))

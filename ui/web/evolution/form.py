@@ -38,7 +38,7 @@ from ui.web.kit.cache import pool_specs
 from ui.web.kit.fields import draw, draw_all, draw_groups
 from ui.web.kit.widgets import button
 from ui.web.pickers.checkpoints import generation_of
-from ui.web.pickers.encoder import choose_reader
+from ui.web.pickers.encoder import choose_engine, choose_reader
 from ui.web.pickers.task_file import choose_tasks
 from ui.web.progress import spending
 
@@ -63,6 +63,7 @@ _ELSEWHERE = {
     "name",
     "device",
     "dtype",
+    "engine",
 }
 
 
@@ -144,7 +145,9 @@ def _plan(
     specs = pool_specs(settings.pool)
     models = tuple(one.name for one in slots_of(specs))
     st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
+    engine = choose_engine(form, settings.engine)
     try:
+        settings = replace(settings, engine=engine)
         if kind is EvolutionPlan:
             settings = replace(settings, encoder=wiring.encoder_for(settings.pool, settings.encoder))
         elif chosen["planner"] is None:

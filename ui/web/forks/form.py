@@ -13,7 +13,7 @@ import streamlit as st
 from core.analysis.power import pairs_to_see
 from core.changes import Change, ChangeKind
 from core.episode import Episode, Role, Verdict
-from core.errors import TrinityError
+from core.errors import ConfigError, TrinityError
 from core.fields import settings_of
 from core.play.forked_steps import ForkedStep, forked_step
 from core.play.forking import (
@@ -25,7 +25,7 @@ from core.play.forking import (
 )
 from core.play.session import visible_text
 from core.pool.spec import ModelSpec
-from core.settings import POCKET_POOL
+from core.settings import POCKET_POOL, ray_address
 from storage.reads import forks
 from storage.store import Store
 from ui.presentation.glossary import define
@@ -266,6 +266,10 @@ def what_will_run(store: Store, plan: ForkPlan) -> tuple[ForkPlan, str]:
     if not most.calls:
         return plan, ""
     plan = with_reader(store, plan, _players(plan, parents), "fork")
+    try:
+        ray_address(plan.engine)
+    except ConfigError as error:
+        return plan, str(error)
     ceiling, to_do = spending(quote, wiring.settings().max_cost_usd, key="fork_max_cost")
     return replace(plan, max_cost_usd=ceiling), to_do
 

@@ -1,5 +1,5 @@
 """Choosing what reads the transcripts: one of the encoders that are here, or any other by its folder or hub id; and on
-which device, in which numbers it reads."""
+which device, in which numbers it reads; and the engine that calls are made by."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import streamlit as st
 
 from core.fields import settings_of, values_of
-from core.settings import POCKET_POOL, Computing, Settings
+from core.settings import LOCAL_ENGINE, POCKET_POOL, RAY_ENGINE, Computing, Settings
 from core.tokens.shelf import shelved
 from storage.store import Store
+from ui.presentation.runs import engine_words
 from ui.presentation.theme import one_line
 from ui.runs import wiring
 from ui.runs.plans import ForkPlan, LivePlan
@@ -88,12 +89,48 @@ def choose_reader_for(
     return choose_reader(form, settings, own=own, **look)
 
 
+def choose_engine(form: str, usual: str, **look: Any) -> str:
+    """The engine that the reader chooses, or types the address of; at first the `usual` one. What was typed is not
+    checked: `ray_address` does. `form`, `look`: as in `choose_encoder`."""
+    setting = settings_of(ForkPlan)["engine"]
+    engines = list(dict.fromkeys((LOCAL_ENGINE, RAY_ENGINE, usual)))
+    chosen = st.selectbox(
+        setting.title,
+        engines,
+        index=engines.index(usual),
+        key=f"{form}_engine",
+        format_func=lambda engine: one_line(engine_words(str(engine)), 60),
+        accept_new_options=True,
+        placeholder="local, or the address of a Ray cluster",
+        help="Where calls are made and small models run: in the run's own process, or also by helpers on a Ray "
+        "cluster, of this machine or at the address that you type, such as 10.0.0.1:6379. The results are the same.",
+        **look,
+    )
+    return typed_engine(str(chosen or usual))
+
+
+def typed_engine(words: str) -> str:
+    """An engine as settings name it: an address alone is that of a Ray cluster."""
+    words = words.strip()
+    return f"{RAY_ENGINE}={words}" if ":" in words and "=" not in words else words
+
+
 def with_reader(store: Store, plan: P, policies: Collection[str], form: str) -> P:
-    """A plan with the encoder, the device and the numbers that the reader chooses in a fold; at first its own. Where
-    none of these policies reads, nothing is drawn."""
-    if not any(store.checkpoints.has(name) for name in policies):
+    """A plan with the encoder, the device and the numbers that the reader chooses in a fold, where one of these
+    policies reads, and with the engine, where its kind has one; at first its own."""
+    reads, has_engine = any(store.checkpoints.has(name) for name in policies), isinstance(plan, ForkPlan)
+    words = {
+        (True, True): "Encoder, device, numbers and engine",
+        (True, False): "Encoder, device and numbers",
+        (False, True): "Engine",
+    }
+    if (reads, has_engine) not in words:
         return plan
-    settings = replace(wiring.settings(), encoder=plan.encoder, computing=plan.computing)
-    with st.expander("Encoder, device and numbers", icon=":material/tune:"):
-        chosen = choose_reader(form, settings, own=True)
-    return replace(plan, encoder=chosen.encoder, computing=chosen.computing)
+    with st.expander(words[reads, has_engine], icon=":material/tune:"):
+        if reads:
+            settings = replace(wiring.settings(), encoder=plan.encoder, computing=plan.computing)
+            chosen = choose_reader(form, settings, own=True)
+            plan = replace(plan, encoder=chosen.encoder, computing=chosen.computing)
+        if isinstance(plan, ForkPlan):
+            plan = replace(plan, engine=choose_engine(form, plan.engine))
+    return plan

@@ -52,7 +52,7 @@ from ui.web.pickers.line import (
     shared_runs,
     within,
 )
-from ui.web.progress import Reached, RunTexts, is_under_way, standing, watch
+from ui.web.progress import Reached, RunTexts, is_under_way, run_notes, standing, watch
 
 _played = cached(policies_with_episodes)
 _figures = cached(figures)
@@ -279,6 +279,7 @@ def _played_line(store: Store, run: RunSummary) -> bool:
     """Where the run stands, unless it is finished; whether nothing of it is compared yet. Those episodes that end first
     are the shorter ones, so that a comparison would be of these alone as long as others are under way."""
     if run.status is RunStatus.FINISHED:
+        run_notes(run)
         return False
     plan = plan_of(run, BatchPlan)
     names = generation_of(store)
