@@ -116,8 +116,7 @@ def _join(address: str) -> tuple[Any, str]:
         ray: Any = importlib.import_module("ray")
     except ImportError:
         raise ConfigError(_WITHOUT) from None
-    if ray.is_initialized():
-        ray.shutdown()
+    ray.shutdown()  # of an earlier cluster
     if address:
         _check_listens(address)
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
