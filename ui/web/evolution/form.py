@@ -135,7 +135,7 @@ def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[F
 def _plan(
     kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings
 ) -> tuple[P | None, str]:
-    """What is `chosen` besides its engine, name and ceiling, which are asked for here, with the digest of its tasks; else
+    """What is `chosen` besides its engine, name and ceiling, asked for here, with the digest of its tasks; else
     what has to be done first. Says by which models it is played, what is worth knowing of its tasks, and the most that
     it can ask for and cost. `form`: how the keys of its widgets begin."""
     engine = choose_engine(form, settings.engine)
