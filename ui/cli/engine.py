@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,8 @@ from ui.program import DISTRIBUTION, version
 
 if TYPE_CHECKING:
     from core.cluster import Cluster
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -179,9 +182,16 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
                 told = ray.get(worker.answer.remote("ui.program:have_values", [*keys]), timeout=START_S)
                 machine.keys = dict(zip(keys, told, strict=True))
                 machine.problem = _missing_keys(machine)
+        except ray.exceptions.GetTimeoutError:
+            machine.problem = (
+                f"{machine} did not answer within {START_S:g} seconds: is it up, and can it be reached?"
+            )
         except ray.exceptions.RayError as error:
-            reason = " ".join(str(getattr(error, "cause", None) or error).split())[:300]
-            machine.problem = f"{machine} runs no Trinity Inspector: {reason or type(error).__name__}"
+            log.info("%s: %s", machine, error)
+            machine.problem = (
+                f"{machine} cannot start Trinity Inspector: install {version()} there for Python "
+                f"{platform.python_version()}, as here. trinity --verbose engine show says what Ray reports."
+            )
     return [machine for machine, *_ in asked]
 
 
