@@ -3,10 +3,11 @@ Ctrl-C. Imports nothing heavy, so that every command starts at once."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, packages_distributions
 from importlib.metadata import version as installed
@@ -21,6 +22,8 @@ DISTRIBUTION = "trinity-inspector"
 IMPORT_NAMES = ("core", "storage", "ui")
 
 PACKAGES = ("streamlit", "torch", "transformers", "sqlalchemy", "httpx", "numpy")
+#: Packages of extras that change where a run works.
+OPTIONAL = ("ray",)
 
 
 def version() -> str:
@@ -48,8 +51,20 @@ def commit() -> str | None:
 
 
 def packages() -> dict[str, str]:
-    """Python and the packages that matter most, by name. Imports none of them."""
-    return {"python": sys.version.split()[0], **{name: installed(name) for name in PACKAGES}}
+    """Python and the packages that matter most, by name; "not installed" for those that need not be. Imports none of
+    them."""
+    found = {"python": sys.version.split()[0], **{name: installed(name) for name in PACKAGES}}
+    for name in OPTIONAL:
+        try:
+            found[name] = installed(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def have_values(names: Sequence[str]) -> list[bool]:
+    """Whether each of these variables has a value in this process's environment; which, nobody is told."""
+    return [bool(os.environ.get(name, "").strip()) for name in names]
 
 
 def name_clashes() -> dict[str, list[str]]:

@@ -84,6 +84,9 @@ class Commands(TyperGroup):
             "List, add, measure and remove encoders: the small models that read transcripts.",
             "ui.cli.encoders:app",
         ),
+        "engine": Listed(
+            "Ray clusters: a file to start one from, and what the machines of one have.", "ui.cli.engine:app"
+        ),
         "tasks": Listed(
             "Add published benchmarks, list tasks of your own, and check how answers are graded.",
             "ui.cli.tasks:app",

@@ -67,6 +67,8 @@ def run(
 
     [dim]$[/] trinity run --policy cabc123 --tasks my.jsonl --pool pool.toml --max-cost 2
 
+    [dim]$[/] trinity run --policy random --pool pool.toml --max-cost 2 --engine ray=10.0.0.5:6379
+
     [dim]$[/] trinity run --resume rp12ab
     """
     from ui.runs import wiring

@@ -135,9 +135,10 @@ def _settings(kind: type[P], learner: str = "", *, size: bool = False) -> list[F
 def _plan(
     kind: type[P], form: str, store: Store, chosen: dict[str, Any], settings: Settings
 ) -> tuple[P | None, str]:
-    """What is `chosen` besides its name and its ceiling, which are asked for here, with the digest of its tasks; else
+    """What is `chosen` besides its engine, name and ceiling, asked for here, with the digest of its tasks; else
     what has to be done first. Says by which models it is played, what is worth knowing of its tasks, and the most that
     it can ask for and cost. `form`: how the keys of its widgets begin."""
+    engine = choose_engine(form, settings.engine)
     st.markdown("**Name and cost**")
     command = "evolve" if kind is EvolutionPlan else "train"
     help = f"To find it again, and for `trinity {command} --resume --name`."
@@ -145,7 +146,6 @@ def _plan(
     specs = pool_specs(settings.pool)
     models = tuple(one.name for one in slots_of(specs))
     st.caption(f"Pool {label(Path(settings.pool).name, 40)}: {label(', '.join(models), 200)}")
-    engine = choose_engine(form, settings.engine)
     try:
         settings = replace(settings, engine=engine)
         if kind is EvolutionPlan:
