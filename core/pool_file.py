@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from core.cluster import Cluster
+from core.cluster.cluster import Cluster
 from core.errors import CheckpointError, ConfigError
 from core.fields import model_of
 from core.pocket.models import MAX_TOKENS, pocket_spec

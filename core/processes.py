@@ -112,6 +112,9 @@ class Helper(Protocol):
     def end(self) -> None:
         """End it and wait until it is gone."""
 
+    def tidy(self) -> None:
+        """Close what nobody reads or writes any more, once it has ended."""
+
 
 class _Process:
     """A helper process of this machine."""
@@ -140,7 +143,6 @@ class _Process:
         self._process.wait()
 
     def tidy(self) -> None:
-        """Close what nobody reads or writes any more."""
         with suppress(OSError):  # of a request that it did not live to read
             self._to.close()
         self._from.close()
@@ -276,8 +278,7 @@ class Processes:
                 self._deaths += 1
                 log.warning("A helper process ended: what it worked on is worked out here.")
         helper.end()
-        if isinstance(helper, _Process):
-            helper.tidy()
+        helper.tidy()
 
 
 def serve_jobs() -> None:

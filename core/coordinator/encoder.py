@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from transformers import AutoModel
 
 from core.checkpoint import Dtype, EncoderIdentity, InputFormat, Recipe
-from core.cluster import Cluster
+from core.cluster.cluster import Cluster
 from core.coordinator.attention import use_continued_attention
 from core.coordinator.batches import BatchReader
 from core.coordinator.far import FarReader

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 from core.checkpoint import Dtype, Recipe
-from core.cluster import START_S, Cluster, reason_of, this_program
+from core.cluster.cluster import Cluster
+from core.cluster.joining import START_S, reason_of, this_program
 from core.coordinator.splits import SplitModel
 from core.coordinator.svf import Offsets
 from core.errors import CheckpointError

@@ -23,6 +23,7 @@ import httpx
 import psutil
 
 from storage.store import open_store
+from tests.bench._overhead import message_in
 
 SOURCE = Path(__file__).resolve().parents[2]
 #: Starts the nodes, prints the address, and holds them until its input ends.
@@ -95,12 +96,8 @@ class _Model(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._came += data
-        while b"\r\n\r\n" in self._came:
-            head, _, rest = self._came.partition(b"\r\n\r\n")
-            length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
-            if len(rest) < length:
-                return
-            content, self._came = rest[:length], rest[length:]
+        while (found := message_in(self._came)) is not None:
+            head, content, self._came = found
             if head.startswith(b"GET"):
                 self._send(self.books)
                 continue

@@ -111,7 +111,7 @@ class _Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._came += data
-        if (found := _message(self._came)) is not None:
+        if (found := message_in(self._came)) is not None:
             self._came = found[2]
             self._whole.set_result(found[:2])
 
@@ -120,12 +120,12 @@ class _Client(asyncio.Protocol):
             self._whole.set_exception(exc or ConnectionError("The server closed the connection."))
 
 
-def _message(data: bytes) -> tuple[bytes, bytes, bytes] | None:
+def message_in(data: bytes) -> tuple[bytes, bytes, bytes] | None:
     """The head and the content of the first message, and what follows; None while it is not whole."""
     head, end, rest = data.partition(_END)
     if not end:
         return None
-    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    length = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0] or 0)
     return (head, rest[:length], rest[length:]) if len(rest) >= length else None
 
 
@@ -141,7 +141,7 @@ class _Model(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._came += data
-        while (found := _message(self._came)) is not None:
+        while (found := message_in(self._came)) is not None:
             _, content, self._came = found
             asyncio.get_running_loop().call_later(MODEL_S, self._answer, content)
 

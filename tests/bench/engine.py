@@ -20,7 +20,8 @@ from typing import Annotated, Any
 
 import psutil
 
-from core.cluster import Caller, Cluster
+from core.cluster.callers import Caller
+from core.cluster.cluster import Cluster
 from core.episode import EpisodeFinished, Event, Grade, Task, Turn
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy

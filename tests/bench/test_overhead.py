@@ -73,6 +73,6 @@ def answering(failing: str) -> Iterator[str]:
 
 def test_a_message_is_read_once_it_is_whole_and_the_next_one_is_left() -> None:
     whole = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
-    assert [_overhead._message(whole[:n]) for n in (10, len(whole) - 1)] == [None, None]
-    head, content, rest = _overhead._message(whole + whole[:7]) or (b"", b"", b"")
+    assert [_overhead.message_in(whole[:n]) for n in (10, len(whole) - 1)] == [None, None]
+    head, content, rest = _overhead.message_in(whole + whole[:7]) or (b"", b"", b"")
     assert (head.split()[1], content, rest) == (b"200", b"{}", whole[:7])

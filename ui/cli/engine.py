@@ -23,7 +23,7 @@ from ui.cli.options import JsonOption, PoolOption, option
 from ui.program import DISTRIBUTION, version
 
 if TYPE_CHECKING:
-    from core.cluster import Cluster
+    from core.cluster.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def show(
 
     [dim]$[/] trinity engine show --engine ray=10.0.0.5:6379 --pool pool.toml
     """
-    from core.cluster import Cluster
+    from core.cluster.cluster import Cluster
     from ui.runs import wiring
 
     settings = wiring.settings(engine=engine, pool=pool)
@@ -165,7 +165,8 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
     variables. A machine that does not answer says so in its `problem`."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    from core.cluster import START_S, Worker
+    from core.cluster.joining import START_S
+    from core.cluster.workers import Worker
 
     ray, asked = cluster.ray, []
     for node in ray.nodes():

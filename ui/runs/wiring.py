@@ -173,7 +173,7 @@ def processes(engine: str = LOCAL_ENGINE) -> Processes:
     as a Ray cluster has. ConfigError where that cannot be joined."""
     chosen = settings().processes
     if (address := ray_address(engine)) is not None:
-        from core.cluster import Cluster
+        from core.cluster.cluster import Cluster
 
         return Cluster(address, chosen, preload=_PRELOAD)
     return Processes(

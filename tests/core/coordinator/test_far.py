@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.cluster import Cluster
+from core.cluster.cluster import Cluster
 from core.coordinator.encoder import load_encoder
 from core.coordinator.svf import Offsets, svf_layout
 from core.episode import Decide, Transcript

@@ -189,7 +189,9 @@ def test_killed_it_spends_its_ceiling_and_what_was_under_way(
 ) -> None:
     bill = killed(tmp_path, monkeypatch, SPENDING_KILLS)
     assert bill.recorded_usd <= bill.ceiling_usd
-    assert max(bill.lost) > 0  # a kill came in the middle of calls; the next life charged those at their bound
+    assert (
+        max(bill.lost) > 0
+    )  # a kill came in the middle of calls; the next life charged those at their bound
     assert max(bill.lost) <= 2 * AT_ONCE  # some replies had come and were not recorded yet
     assert bill.paid_usd <= bill.ceiling_usd + CALL_USD * sum(bill.lost)
     assert bill.asked_again == 0

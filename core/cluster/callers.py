@@ -1,233 +1,32 @@
-"""Helpers on the machines of a Ray cluster: they answer lists of jobs and try models over HTTP, and nothing else.
-
-What decides stays in this process, the driver: the role loop, the optimiser, the order of draws, limits, costs and the
-store. So a run comes to the same to the bit however many helpers it has, in whatever order they answer and whoever of
-them is lost. Ray places and restarts them. It is an extra, and imported where a cluster is opened."""
+"""Callers in actors, which try models over HTTP, and this process's hold on them."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
-import platform
 import socket
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
+from core.cluster.joining import START_S, reason_of, this_program
 from core.errors import ConfigError, PoolError
 from core.pool.client import CallFailed, Client, Limits, Progress, infrastructure
 from core.pool.costs import UNCOUNTED
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion
-from core.processes import PATIENCE_S, EngineState, Processes, cores
 
 log = logging.getLogger(__name__)
 
-#: How long an address is waited for, in seconds, and how long the first answer of helpers that Ray has to start.
-CONNECT_S, START_S = 5.0, 60.0
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
 #: So long after one try a lost caller is looked for again, in seconds.
 AGAIN_S = 1.0
 #: A cluster without anybody who can ask is given up after so long, in seconds: Ray itself ends this process after 60.
 GONE_S = 40.0
-#: Calls that one caller is given side by side before another one is started.
-CALLS_EACH = 500
-
-_WITHOUT = "Ray is not installed: pip install 'trinity-inspector[ray]', or leave --engine out."
-
-
-class Cluster(Processes):
-    """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
-    helpers there are in all, left out one for each core. ConfigError where Ray is not installed, nobody listens at the
-    address, or the cluster is of another version."""
-
-    def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
-        self.ray, self._dashboard = _join(address)
-        self.address = address
-        cpus = int(self.ray.cluster_resources().get("CPU", 1))
-        #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
-        self.size = most or (cpus if address else max(1, cpus - 1))
-        super().__init__(self.size + 1, preload=preload)
-        self._preloaded = tuple(preload)
-        self._lost = 0
-        self._callers: list[weakref.ref[_Callers]] = []
-
-    @property
-    def nodes(self) -> list[str]:
-        """The addresses of the machines that are there."""
-        return [node["NodeManagerAddress"] for node in self.ray.nodes() if node["Alive"]]
-
-    @property
-    def dashboard(self) -> str:
-        """Where Ray's own dashboard is; empty where it does not run."""
-        return self._dashboard
-
-    def state(self) -> EngineState:
-        """Its helpers, those that answer jobs and those that try models, and what they have under way."""
-        callers = [found for one in list(self._callers) if (found := one()) is not None]
-        return EngineState(
-            helpers=len(self.helpers) + sum(one.up for one in callers),
-            machines=len(self.nodes),
-            under_way=sum(one.under_way for one in callers),
-            lost=self._lost,
-            dashboard=self.dashboard,
-        )
-
-    def note_lost(self) -> None:
-        """One more helper was lost."""
-        self._lost += 1
-
-    def clients(
-        self, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller] | None = None
-    ) -> Mapping[str, Client]:
-        """Who tries each of these models from the cluster, by its name. PoolError where a node lacks a key."""
-        callers = _Callers(self, specs, limits, kind or Caller)
-        self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
-        return {spec.name: _FarClient(callers, spec.name) for spec in specs}
-
-    def leave(self) -> None:
-        """Leave the cluster, with all that was started there; one of this machine alone ends."""
-        self.close()
-        self.ray.shutdown()
-
-    def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
-        """So many actors, spread over the machines, which Ray starts again where they are lost."""
-        made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
-        return [made.remote(*arguments) for _ in range(n)]
-
-    def new_helper(self) -> _FarHelper:
-        return _FarHelper(self, self.actors(Worker, 1, self._preloaded)[0])
-
-
-def _join(address: str) -> tuple[Any, str]:
-    """Ray, connected to the cluster at an address, or to one of this machine alone that ends with this process; and
-    where its dashboard is."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not address or _is_local(address):
-        # What Ray knows of machines without a network of their own: everything listens on 127.0.0.1 alone.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    try:
-        ray: Any = importlib.import_module("ray")
-    except ImportError:
-        raise ConfigError(_WITHOUT) from None
-    ray.shutdown()  # of an earlier cluster
-    if address:
-        _check_listens(address)
-    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    here = {"num_cpus": cores(), "include_dashboard": False}
-    for name in ("ray", "ray.dashboard", "ray._private"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        context = ray.init(**quiet, **({"address": address} if address else {"address": "local", **here}))
-    except Exception as error:
-        reason = " ".join(str(error).split())[:300]
-        where = f"The Ray cluster at {address} cannot be joined" if address else "Ray cannot be started here"
-        raise ConfigError(f"{where}: {reason or type(error).__name__}") from error
-    return ray, str(getattr(context, "dashboard_url", "") or "")
-
-
-def _is_local(address: str) -> bool:
-    host = address.removeprefix("ray://").rpartition(":")[0]
-    return host in ("127.0.0.1", "localhost", "::1", "[::1]")
-
-
-def _check_listens(address: str) -> None:
-    """ConfigError at once where Ray would try for a minute and more."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(
-            f"--engine ray={address} names no address: write ray=HOST:6379, or ray=ray://HOST:10001."
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
-    except OSError as error:
-        raise ConfigError(
-            f"No Ray cluster listens at {address} ({error.strerror or error}): start one there by ray start --head, or "
-            "leave the address out."
-        ) from None
-
-
-def this_program() -> tuple[str, str]:
-    """What has to be the same on every machine: Python, and this program."""
-    from importlib.metadata import version
-
-    return platform.python_version(), version("trinity-inspector")
-
-
-class Worker:
-    """In an actor: answers jobs, as `core.processes.serve_jobs` does in a process."""
-
-    def __init__(self, preload: Sequence[str]) -> None:
-        for module in preload:
-            importlib.import_module(module)
-
-    def about(self) -> tuple[int, tuple[str, str], str]:
-        """Its process, what it runs, and how its machine computes."""
-        from core.pocket.devices import fingerprint
-
-        return os.getpid(), this_program(), fingerprint()
-
-    def answer(self, function: str, job: Any) -> Any:
-        """What a function, named "module:function", answers to a job."""
-        module, _, name = function.partition(":")
-        return getattr(importlib.import_module(module), name)(job)
-
-
-class _FarHelper:
-    """This process's hold on a `Worker`."""
-
-    def __init__(self, cluster: Cluster, actor: Any) -> None:
-        self._cluster, self._ray, self._actor = cluster, cluster.ray, actor
-        self.pid, self._ended = 0, False
-
-    def ready(self) -> bool:
-        from core.pocket.devices import fingerprint
-
-        try:
-            self.pid, program, numbers = self._ray.get(self._actor.about.remote(), timeout=START_S)
-        except Exception as error:
-            if not self._ended:
-                log.warning("A helper of the cluster cannot be started: %s", reason_of(error))
-            return False
-        if program != this_program():
-            log.warning(
-                "A helper of the cluster runs Python %s and version %s: it is given no work.", *program
-            )
-            return False
-        if numbers != fingerprint():
-            log.warning(
-                "A machine of the cluster computes other last digits than this one (another processor or torch): its "
-                "helper is given no work, as a run would not come to the same."
-            )
-            return False
-        return True
-
-    def answer(self, function: str, job: Any) -> dict[str, Any] | None:
-        try:
-            return {"answer": self._ray.get(self._actor.answer.remote(function, job), timeout=PATIENCE_S)}
-        except self._ray.exceptions.RayTaskError:  # the asking process meets it too
-            return {"answer": None}
-        except self._ray.exceptions.RayError as error:  # it is lost, and is started again
-            if not self._ended:
-                log.warning("A helper of the cluster was lost: %s", reason_of(error))
-                self._cluster.note_lost()
-            return {"answer": None} if self.ready() else None
-
-    def end(self) -> None:
-        self._ended = True
-        with suppress(Exception):
-            self._ray.kill(self._actor)
-
-
-def reason_of(error: Exception) -> str:
-    """Why something of the cluster failed, in a line."""
-    return " ".join(str(getattr(error, "cause", None) or error).split())[:300] or type(error).__name__
 
 
 class Caller:
@@ -288,10 +87,10 @@ class Caller:
 
 
 @dataclass
-class _FarClient:
+class FarClient:
     """Tries one model from the cluster."""
 
-    callers: _Callers
+    callers: Callers
     model: str
 
     async def call(
@@ -310,18 +109,13 @@ class _FarClient:
         self.callers.close()
 
 
-class _Callers:
+class Callers:
     """All callers of one pool. They are lost and started again; what they had under way then is failed as an answer
     that broke off: its server may bill it, and it may be asked again."""
 
-    def __init__(
-        self, cluster: Cluster, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller]
-    ) -> None:
-        at_once = sum(spec.concurrency for spec in specs)
-        n = min(cluster.size, max(len(cluster.nodes), -(-at_once // CALLS_EACH)))
-        actors = cluster.actors(kind, n, tuple(specs), limits, max_concurrency=1000)
-        self._ray, self._numbers = cluster.ray, count()
-        self._all = [_Hold(self._ray, actor, note_lost=cluster.note_lost) for actor in actors]
+    def __init__(self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None]) -> None:
+        self._ray, self._numbers = ray, count()
+        self._all = [_Hold(ray, actor, note_lost=note_lost) for actor in actors]
         try:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
@@ -424,7 +218,8 @@ class _Hold:
 
     def _send(self) -> None:
         self._due = False
-        tries, self._tries = self._tries, []
+        # One that was failed before it was sent is asked again by whoever waited: it must not be sent as well.
+        tries, self._tries = [one for one in self._tries if one[0] in self.waiting], []
         given_up, self._given_up = self._given_up, []
         self.actor.begin.remote(tries, given_up)
         if self.waiting and not self._listens:

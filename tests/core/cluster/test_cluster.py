@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from core.cluster import Cluster
+from core.cluster.cluster import Cluster
 from core.errors import ConfigError
 from core.settings import ray_address
 from storage.store import open_store

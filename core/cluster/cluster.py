@@ -1,0 +1,79 @@
+"""A Ray cluster and its helpers, where those of `core.processes` would be processes of this machine."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.cluster.callers import Caller, Callers, FarClient
+from core.cluster.joining import join
+from core.cluster.workers import FarHelper, Worker
+from core.pool.client import Client, Limits
+from core.pool.spec import ModelSpec
+from core.processes import EngineState, Processes
+
+#: Calls that one caller is given side by side before another one is started.
+CALLS_EACH = 500
+
+
+class Cluster(Processes):
+    """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
+    helpers there are in all, left out one for each core. ConfigError where Ray is not installed, nobody listens at the
+    address, or the cluster is of another version."""
+
+    def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
+        #: Ray, and where its own dashboard is; empty where it does not run.
+        self.ray, self.dashboard = join(address)
+        self.address = address
+        cpus = int(self.ray.cluster_resources().get("CPU", 1))
+        #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
+        self.size = most or (cpus if address else max(1, cpus - 1))
+        super().__init__(self.size + 1, preload=preload)
+        self._preloaded = tuple(preload)
+        self._lost = 0
+        self._callers: list[weakref.ref[Callers]] = []
+
+    @property
+    def nodes(self) -> list[str]:
+        """The addresses of the machines that are there."""
+        return [node["NodeManagerAddress"] for node in self.ray.nodes() if node["Alive"]]
+
+    def state(self) -> EngineState:
+        """Its helpers, those that answer jobs and those that try models, and what they have under way."""
+        callers = [found for one in list(self._callers) if (found := one()) is not None]
+        return EngineState(
+            helpers=len(self.helpers) + sum(one.up for one in callers),
+            machines=len(self.nodes),
+            under_way=sum(one.under_way for one in callers),
+            lost=self._lost,
+            dashboard=self.dashboard,
+        )
+
+    def note_lost(self) -> None:
+        """One more helper was lost."""
+        self._lost += 1
+
+    def clients(
+        self, specs: Sequence[ModelSpec], limits: Limits, kind: type[Caller] | None = None
+    ) -> Mapping[str, Client]:
+        """Who tries each of these models from the cluster, by its name. PoolError where a node lacks a key."""
+        at_once = sum(spec.concurrency for spec in specs)
+        n = min(self.size, max(len(self.nodes), -(-at_once // CALLS_EACH)))
+        actors = self.actors(kind or Caller, n, tuple(specs), limits, max_concurrency=1000)
+        callers = Callers(self.ray, actors, self.note_lost)
+        self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
+        return {spec.name: FarClient(callers, spec.name) for spec in specs}
+
+    def leave(self) -> None:
+        """Leave the cluster, with all that was started there; one of this machine alone ends."""
+        self.close()
+        self.ray.shutdown()
+
+    def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
+        """So many actors, spread over the machines, which Ray starts again where they are lost."""
+        made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
+        return [made.remote(*arguments) for _ in range(n)]
+
+    def new_helper(self) -> FarHelper:
+        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost)
