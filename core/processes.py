@@ -198,7 +198,7 @@ class Processes:
 
     def _shared(self, work: _JobList, here: Callable[[Any], Any]) -> Iterator[Any]:
         if self._alone_s >= self._worth_s:
-            self._start()
+            self.start()
         with self._changed:
             self._work = work
             self._changed.notify_all()
@@ -231,8 +231,9 @@ class Processes:
         self.close()
         return None
 
-    def _start(self) -> None:
-        """Start the helpers that are missing; they take jobs when they are ready."""
+    def start(self) -> None:
+        """Start the helpers that are missing, as `answers` does once they are worth it; they take jobs when they are
+        ready."""
         with self._changed:
             if not self._helpers:
                 atexit.unregister(self.close)
