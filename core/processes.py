@@ -156,7 +156,7 @@ class Processes:
     killed. `preload` names modules that they import before they take their first job."""
 
     def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float = WORTH_S) -> None:
-        self._most = most
+        self.most = most
         self._preload = preload
         self._worth_s = worth_s
         self._alone_s = 0.0
@@ -179,7 +179,7 @@ class Processes:
     def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator
         is closed early, helpers that work for it are ended."""
-        if self._most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
+        if self.most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
             yield from map(here, jobs)
             return
         try:
@@ -238,7 +238,7 @@ class Processes:
             if not self._helpers:
                 atexit.unregister(self.close)
                 atexit.register(self.close)
-            while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
+            while len(self._helpers) < self.most - 1 and self._deaths < MOST_DEATHS:
                 try:
                     helper = self.new_helper()
                 except OSError as error:
