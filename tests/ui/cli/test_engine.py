@@ -72,6 +72,20 @@ def test_ray_reads_the_file_for_kubernetes(world: Sums) -> None:
         assert container["env"] == [{"name": "RAY_USAGE_STATS_ENABLED", "value": "0"}]
 
 
+#: A worker that plays one run after the other joins a cluster for each.
+AGAIN = """
+import sys
+from ui.runs import wiring
+first = wiring.processes(sys.argv[1])
+assert wiring.processes(sys.argv[1]) is first
+wiring.leave_cluster()
+second = wiring.processes(sys.argv[1])
+assert wiring.pocket_pool(sys.argv[1]) is wiring.pocket_pool(sys.argv[1])
+print(len(second.nodes), second.state().machines)
+wiring.leave_cluster()
+"""
+
+
 @pytest.mark.parametrize("launcher", Launcher)
 def test_a_file_is_short_and_never_written_over(world: Sums, launcher: Launcher) -> None:
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -153,6 +167,10 @@ def test_the_machines_of_a_cluster_are_shown_with_the_keys_of_their_own(
                 version("trinity-inspector"),
             )
         short = shown(THERE, NOWHERE)
+        again = subprocess.run(
+            [sys.executable, "-c", AGAIN, f"ray={nodes.address}"], capture_output=True, text=True, check=False
+        )
+    assert (again.returncode, again.stdout.strip()) == (0, "2 2"), again.stderr
     assert short.returncode == 1
     assert [one["keys"] for one in json.loads(short.stdout)] == [{THERE: True, NOWHERE: False}] * 2
     assert short.stderr.count("\n") == 1
