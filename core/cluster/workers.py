@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.cluster.logs import Collected, Said, tell
 from core.processes import PATIENCE_S
 
 log = logging.getLogger(__name__)
@@ -19,6 +20,7 @@ class Worker:
     """In an actor: answers jobs, as `core.processes.serve_jobs` does in a process."""
 
     def __init__(self, preload: Sequence[str]) -> None:
+        self._logged = Collected.installed()
         for module in preload:
             importlib.import_module(module)
 
@@ -28,10 +30,10 @@ class Worker:
 
         return os.getpid(), this_program(), fingerprint()
 
-    def answer(self, function: str, job: Any) -> Any:
-        """What a function, named "module:function", answers to a job."""
+    def answer(self, function: str, job: Any) -> tuple[Any, list[Said]]:
+        """What a function, named "module:function", answers to a job, and what was logged since the last answer."""
         module, _, name = function.partition(":")
-        return getattr(importlib.import_module(module), name)(job)
+        return getattr(importlib.import_module(module), name)(job), self._logged.taken()
 
 
 class FarHelper:
@@ -40,6 +42,7 @@ class FarHelper:
     def __init__(self, ray: Any, actor: Any, note_lost: Callable[[], None]) -> None:
         self._ray, self._actor, self._note_lost = ray, actor, note_lost
         self.pid, self._ended = 0, False
+        self._failed = False  # which is told once
 
     def ready(self) -> bool:
         from core.pocket.devices import fingerprint
@@ -65,14 +68,24 @@ class FarHelper:
 
     def answer(self, function: str, job: Any) -> dict[str, Any] | None:
         try:
-            return {"answer": self._ray.get(self._actor.answer.remote(function, job), timeout=PATIENCE_S)}
-        except self._ray.exceptions.RayTaskError:  # the asking process meets it too
+            answer, said = self._ray.get(self._actor.answer.remote(function, job), timeout=PATIENCE_S)
+        except (
+            self._ray.exceptions.RayTaskError
+        ) as error:  # the asking process meets it too, or is the better one
+            if not self._failed:
+                log.warning(
+                    "A helper of the cluster failed, what it worked on is worked out here: %s",
+                    reason_of(error),
+                )
+            self._failed = True
             return {"answer": None}
         except self._ray.exceptions.RayError as error:  # it is lost, and is started again
             if not self._ended:
                 log.warning("A helper of the cluster was lost: %s", reason_of(error))
                 self._note_lost()
             return {"answer": None} if self.ready() else None
+        tell(said)
+        return {"answer": answer}
 
     def end(self) -> None:
         self._ended = True

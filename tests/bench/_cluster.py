@@ -27,6 +27,8 @@ from tests.bench._overhead import message_in
 from tests.zygote import FOLDER, forked
 
 SOURCE = Path(__file__).resolve().parents[2]
+# Ray reads it when it is imported, by whichever test: without it, nobody finds a cluster of 127.0.0.1.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 #: Starts the nodes, prints the address, and holds them until its input ends.
 _NODES = """
 import os, sys
@@ -149,7 +151,7 @@ class Models:
 
     def books(self) -> Counter[str]:
         """Calls and tokens so far, and the most calls at once."""
-        return Counter(httpx.get(f"{self.address}/books", trust_env=False).json())
+        return Counter(httpx.get(f"{self.address}/books", trust_env=False, timeout=60).json())
 
     def pool(
         self, file: Path, *, concurrency: int = 8, key: str = "", models: int = 3, more: str = ""

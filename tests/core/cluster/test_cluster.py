@@ -3,22 +3,32 @@ wrong. The cluster, its drivers and the models are real processes of this machin
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from core.cluster.callers import Caller
 from core.cluster.cluster import Cluster
+from core.episode import EpisodeFinished, Task
 from core.errors import ConfigError
+from core.play.drive import drive_many
+from core.play.policies import RandomPolicy
 from core.pocket import MODELS
+from core.pool.client import Limits, Progress
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
 from core.settings import ray_address
 from storage.store import open_store
 from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, lose, models, said, trinity
 from tests.bench._same import IMPORTS, Series, commands
+from tests.builders.play import births
 from tests.core.planner.tiny import tiny_planner
 from tests.zygote import Command, begin
 
@@ -66,7 +76,9 @@ def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
     for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
         folder = tmp_path / name
         folder.mkdir()
-        found = commands(folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml"))
+        found = commands(
+            folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml")
+        )
         series = Series(str(folder), engine, helpers, {kind: found[kind] for kind in KINDS})
         with open(os.devnull) as silence, (folder / "said").open("w") as said:
             played = Command(series.argv, str(SOURCE), series.environment, IMPORTS)
@@ -78,6 +90,64 @@ def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
     for kind, undisturbed in here.items():
         assert two[kind]["digest"] == four[kind]["digest"] == undisturbed["digest"], kind
         assert two[kind]["helped"] > 0 < four[kind]["helped"], f"{kind} was played without its helpers"
+
+
+class FaultyClient:
+    """Warns at each try and fails at it, as a mistake of this program would."""
+
+    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress) -> Any:
+        logging.getLogger("faulty").warning("This try is going to fail.")
+        raise ZeroDivisionError("a mistake of the program")
+
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
+
+class FaultyCaller(Caller):
+    """In an actor: has such clients."""
+
+    def __init__(self, specs: Sequence[ModelSpec], limits: Limits) -> None:
+        super().__init__(specs, limits)
+        self._clients = {spec.name: FaultyClient() for spec in specs}
+
+
+def test_what_goes_wrong_in_a_helper_is_said_by_the_episode_and_in_the_log_as_where_it_goes_wrong_here(
+    nodes: Nodes, served: Models, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = [ModelSpec("m0", base_url=f"{served.address}/v1", concurrency=4)]
+    there = Cluster(nodes.address, 1)
+    said: dict[str, list[str | None]] = {}
+    logged: dict[str, list[logging.LogRecord]] = {}
+    try:
+        for name, clients in {
+            "here": lambda specs, limits: {spec.name: FaultyClient() for spec in specs},
+            "far": lambda specs, limits: there.clients(specs, limits, FaultyCaller),
+        }.items():
+            caplog.clear()
+            tasks = [Task(f"t{n}", f"What is {n} + 1?", str(n), "exact", "math") for n in range(2)]
+            episodes = [replace(one, models=("m0",)) for one in births("r1", tasks, "random", budget=2)]
+            with closing(HttpPool(specs, clients=clients)) as pool:
+                events = [
+                    *drive_many(episodes, RandomPolicy(("m0",)), pool, lambda asked: [False] * len(asked))
+                ]
+            said[name] = [one.episode.error for one in events if isinstance(one, EpisodeFinished)]
+            logged[name] = [*caplog.records]
+    finally:
+        there.leave()
+    assert said["far"] == said["here"]
+    assert said["here"][0] == (
+        "This program failed at a call to model 'm0' (ZeroDivisionError); its log says more."
+    )
+    assert sorted(one.getMessage() for one in logged["here"] if one.name == "core.pool.pool") == sorted(
+        one.getMessage() for one in logged["far"] if one.name == "core.pool.pool"
+    )
+    warned = sorted(one.getMessage() for one in logged["far"] if one.name == "faulty")
+    assert [one.partition(", ")[2] for one in warned] == [
+        f"episode {episode.id}: This try is going to fail." for episode in episodes
+    ]
+    traces = caplog.text.split("of the cluster, episode")
+    assert "test_cluster.py" in traces[-1]
+    assert "a mistake of the program" in traces[-1]
 
 
 def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
