@@ -14,7 +14,9 @@ from core.cluster.cluster import Cluster
 from core.errors import ConfigError
 from core.settings import ray_address
 from storage.store import open_store
-from tests.bench._cluster import Models, Nodes, cluster, digest_of, lose, models, said, trinity
+from tests.bench._cluster import Models, Nodes, cluster, digest_of, models, said, trinity
+
+pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
@@ -64,7 +66,7 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     killed = 0
     while process.poll() is None and killed < 2:
         if served.books()["calls"] > before + undisturbed * (1.3 + 0.3 * killed):
-            killed += bool(lose("Caller"))
+            killed += bool(nodes.lose("Caller"))
         time.sleep(0.02)
     said(process)
     assert killed == 2
