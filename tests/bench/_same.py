@@ -145,5 +145,3 @@ def _start(engine: str, helpers: int) -> None:
     while len(there.helpers) < helpers or 0 in there.helpers:
         assert time.monotonic() < until, f"{helpers} helpers are not ready: {there.helpers}"
         time.sleep(0.05)
-
-

@@ -17,10 +17,12 @@ from core.errors import ConfigError
 from core.pocket import MODELS
 from core.settings import ray_address
 from storage.store import open_store
-from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, lose, models, said, trinity
+from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
 from tests.bench._same import IMPORTS, Series, commands
 from tests.core.planner.tiny import tiny_planner
 from tests.zygote import Command, begin
+
+pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
@@ -66,7 +68,9 @@ def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
     for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
         folder = tmp_path / name
         folder.mkdir()
-        found = commands(folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml"))
+        found = commands(
+            folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml")
+        )
         series = Series(str(folder), engine, helpers, {kind: found[kind] for kind in KINDS})
         with open(os.devnull) as silence, (folder / "said").open("w") as said:
             played = Command(series.argv, str(SOURCE), series.environment, IMPORTS)
@@ -94,7 +98,7 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     killed = 0
     while process.poll() is None and killed < 2:
         if served.books()["calls"] > before + undisturbed * (1.3 + 0.3 * killed):
-            killed += bool(lose("Caller"))
+            killed += bool(nodes.lose("Caller"))
         time.sleep(0.02)
     said(process)
     assert killed == 2
