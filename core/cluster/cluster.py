@@ -61,14 +61,17 @@ class Machines:
 
 class Cluster(Processes):
     """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
-    helpers there are in all, left out one for each core. ConfigError where Ray is not installed, nobody listens at the
-    address, or the cluster is of another version."""
+    helpers there are in all, left out one for each core. `mixed`: machines that compute other last digits than this one
+    work too. ConfigError where Ray is not installed, nobody listens at the address, or the cluster is of another
+    version."""
 
-    def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, address: str, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
+    ) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
         self.ray, self.dashboard = join(address)
         setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
-        self.address = address
+        self.address, self.mixed = address, mixed
         self._machines = Machines(self.ray)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
@@ -127,4 +130,5 @@ class Cluster(Processes):
         return [made.remote(*arguments) for _ in range(n)]
 
     def new_helper(self) -> FarHelper:
-        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost, self.check)
+        worker = self.actors(Worker, 1, self._preloaded)[0]
+        return FarHelper(self.ray, worker, self.note_lost, self.check, mixed=self.mixed)

@@ -55,9 +55,16 @@ class FarHelper:
     """This process's hold on a `Worker`."""
 
     def __init__(
-        self, ray: Any, actor: Any, note_lost: Callable[[], None], check: Callable[[], None]
+        self,
+        ray: Any,
+        actor: Any,
+        note_lost: Callable[[], None],
+        check: Callable[[], None],
+        *,
+        mixed: bool = False,
     ) -> None:
         self._ray, self._actor, self._note_lost, self._check = ray, actor, note_lost, check
+        self._mixed = mixed
         self.pid, self._ended = 0, False
 
     def ready(self) -> bool:
@@ -80,10 +87,10 @@ class FarHelper:
         if fault := other_program(program):
             log.warning("%s Its helper is given no work.", fault)
             return False
-        if numbers != fingerprint():
+        if numbers != fingerprint() and not self._mixed:
             log.warning(
                 "A machine of the cluster computes other last digits than this one (another processor or torch): its "
-                "helper is given no work, as a run would not come to the same."
+                "helper is given no work, as a run would not come to the same. --engine ray-mixed lets it work."
             )
             return False
         return True
