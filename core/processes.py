@@ -176,6 +176,9 @@ class Processes:
         """What helpers on other machines are doing; None where all are this machine's."""
         return None
 
+    def check(self) -> None:
+        """PoolError where helpers are on other machines, and these are gone for good."""
+
     def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator
         is closed early, helpers that work for it are ended."""
@@ -219,6 +222,7 @@ class Processes:
 
     def _helped(self, work: _JobList, index: int) -> Any:
         """A helper's answer, waited for if need be; None when the job is for this process."""
+        self.check()
         with self._changed:
             if work.free and work.free[0] == index:
                 work.free.popleft()

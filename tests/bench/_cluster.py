@@ -10,12 +10,13 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +30,30 @@ from tests.zygote import FOLDER, forked
 SOURCE = Path(__file__).resolve().parents[2]
 # Ray reads it when it is imported, by whichever test: without it, nobody finds a cluster of 127.0.0.1.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-#: Starts the nodes, prints the address, and holds them until its input ends.
+#: Starts the nodes, prints the address, and does what it is told: lose a node that is not the head, or add one whose
+#: processes get more of an environment. It holds them until its input ends.
 _NODES = """
-import os, sys
+import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 from ray.cluster_utils import Cluster
 size = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20}
-cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+size |= {"include_log_monitor": False}
+head = {"include_dashboard": False, "no_monitor": True, "_system_config": json.loads(sys.argv[2])}
+cluster = Cluster(initialize_head=True, head_node_args={**size, **head})
 nodes = [cluster.add_node(**size) for _ in range(int(sys.argv[1]) - 1)]
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    cluster.remove_node(nodes.pop(), allow_graceful=False)
-    print("gone", flush=True)
+    said, _, more = line.partition(" ")
+    if said.strip() == "lose":
+        cluster.remove_node(nodes.pop(), allow_graceful=False)
+    else:
+        before = dict(os.environ)
+        os.environ.update(json.loads(more))
+        nodes.append(cluster.add_node(**size))
+        os.environ.clear()
+        os.environ.update(before)
+    print("done", flush=True)
 cluster.shutdown()
 """
 
@@ -57,17 +69,53 @@ class Nodes:
         self.address = self._said.readline().strip()
 
     def lose_one(self) -> None:
-        """Kill a node that is not the head, with all that runs there."""
-        self._to.write("lose\n")
+        """Kill the node that came last, which is not the head, with all that runs there."""
+        self._tell("lose")
+
+    def add_one(self, **env: str) -> None:
+        """One more node; its processes have more of an environment."""
+        self._tell(f"add {json.dumps(env)}")
+
+    def lose_all(self) -> None:
+        """Kill every process of every node."""
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def lose(self, kind: str, how: signal.Signals = signal.SIGKILL) -> int:
+        """Kill a process of the actors of this kind, which is not asked before, or stop it; its id, 0 where there is
+        none."""
+        found = self.actors(kind)
+        for process in found[:1]:
+            process.send_signal(how)
+        return found[0].pid if found else 0
+
+    def actors(self, kind: str) -> list[psutil.Process]:
+        """The processes of the actors of this kind."""
+        return [one for one in self._processes() if re.match(rf"ray::{kind}\b", _title(one))]
+
+    def _processes(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
+        return found
+
+    def _tell(self, words: str) -> None:
+        self._to.write(f"{words}\n")
         self._to.flush()
-        assert self._said.readline().strip() == "gone"
+        assert self._said.readline().strip() == "done"
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return str((process.cmdline() or [""])[0])
+    except psutil.Error:  # it has just ended
+        return ""
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[Nodes]:
-    """So many nodes of one core each, all on 127.0.0.1."""
+def cluster(nodes: int, system: Mapping[str, Any] | None = None) -> Iterator[Nodes]:
+    """So many nodes of one core each, all on 127.0.0.1; `system` changes what Ray itself goes by."""
     with subprocess.Popen(
-        [sys.executable, "-c", _NODES, str(nodes)],
+        [sys.executable, "-c", _NODES, str(nodes), json.dumps(system or {})],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -77,11 +125,15 @@ def cluster(nodes: int) -> Iterator[Nodes]:
             yield Nodes(process)
         finally:
             assert process.stdin
+            started = psutil.Process(process.pid).children(recursive=True)
             process.stdin.close()
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+            for one in started:  # those that were stopped do not end by themselves
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
 
 
 class _Model(asyncio.Protocol):
@@ -196,15 +248,6 @@ def trinity(store: Path, *arguments: object, env: Mapping[str, str] | None = Non
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def lose(kind: str) -> int:
-    """Kill a process of the actors of this kind, which is not asked before; its id, 0 where there is none."""
-    for process in psutil.process_iter(["cmdline"]):
-        if (process.info["cmdline"] or [""])[0].startswith(f"ray::{kind}"):
-            process.kill()
-            return int(process.pid)
-    return 0
 
 
 def said(process: subprocess.Popen[str]) -> str:

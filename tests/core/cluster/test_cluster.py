@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -26,11 +27,13 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.settings import ray_address
 from storage.store import open_store
-from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, lose, models, said, trinity
+from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
 from tests.bench._same import IMPORTS, Series, commands
 from tests.builders.play import births
 from tests.core.planner.tiny import tiny_planner
 from tests.zygote import Command, begin
+
+pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
@@ -111,43 +114,56 @@ class FaultyCaller(Caller):
         self._clients = {spec.name: FaultyClient() for spec in specs}
 
 
-def test_what_goes_wrong_in_a_helper_is_said_by_the_episode_and_in_the_log_as_where_it_goes_wrong_here(
-    nodes: Nodes, served: Models, caplog: pytest.LogCaptureFixture
+@pytest.fixture
+def joined(nodes: Nodes) -> Iterator[Cluster]:
+    found = Cluster(nodes.address, 1)
+    yield found
+    found.leave()
+
+
+def test_what_goes_wrong_in_a_helper_is_told_as_where_it_goes_wrong_here(
+    joined: Cluster, served: Models, caplog: pytest.LogCaptureFixture
 ) -> None:
     specs = [ModelSpec("m0", base_url=f"{served.address}/v1", concurrency=4)]
-    there = Cluster(nodes.address, 1)
-    said: dict[str, list[str | None]] = {}
-    logged: dict[str, list[logging.LogRecord]] = {}
-    try:
-        for name, clients in {
-            "here": lambda specs, limits: {spec.name: FaultyClient() for spec in specs},
-            "far": lambda specs, limits: there.clients(specs, limits, FaultyCaller),
-        }.items():
-            caplog.clear()
-            tasks = [Task(f"t{n}", f"What is {n} + 1?", str(n), "exact", "math") for n in range(2)]
-            episodes = [replace(one, models=("m0",)) for one in births("r1", tasks, "random", budget=2)]
-            with closing(HttpPool(specs, clients=clients)) as pool:
-                events = [
-                    *drive_many(episodes, RandomPolicy(("m0",)), pool, lambda asked: [False] * len(asked))
-                ]
-            said[name] = [one.episode.error for one in events if isinstance(one, EpisodeFinished)]
-            logged[name] = [*caplog.records]
-    finally:
-        there.leave()
-    assert said["far"] == said["here"]
-    assert said["here"][0] == (
+    tasks = [Task(f"t{n}", f"What is {n} + 1?", str(n), "exact", "math") for n in range(2)]
+    episodes = [replace(one, models=("m0",)) for one in births("r1", tasks, "random", budget=2)]
+    errors: dict[str, list[str | None]] = {}
+    logged: dict[str, list[str]] = {}
+    for name, clients in {
+        "here": lambda specs, limits: {spec.name: FaultyClient() for spec in specs},
+        "far": lambda specs, limits: joined.clients(specs, limits, FaultyCaller),
+    }.items():
+        caplog.clear()
+        with closing(HttpPool(specs, clients=clients)) as pool:
+            played = drive_many(episodes, RandomPolicy(("m0",)), pool, lambda asked: [False] * len(asked))
+            errors[name] = [one.episode.error for one in played if isinstance(one, EpisodeFinished)]
+        logged[name] = [one.getMessage() for one in caplog.records if one.name == "core.pool.pool"]
+    # On each episode, and in the log with whose call it was and where in the program that happened.
+    assert errors["far"] == errors["here"]
+    assert {*errors["far"]} == {
         "This program failed at a call to model 'm0' (ZeroDivisionError); its log says more."
-    )
-    assert sorted(one.getMessage() for one in logged["here"] if one.name == "core.pool.pool") == sorted(
-        one.getMessage() for one in logged["far"] if one.name == "core.pool.pool"
-    )
-    warned = sorted(one.getMessage() for one in logged["far"] if one.name == "faulty")
-    assert [one.partition(", ")[2] for one in warned] == [
-        f"episode {episode.id}: This try is going to fail." for episode in episodes
+    }
+    assert sorted(logged["far"]) == sorted(logged["here"])
+    assert all(any(one.id in said for said in logged["far"]) for one in episodes)
+    assert re.search(r"of the cluster, episode \S+:\nTraceback.*test_cluster\.py", caplog.text, re.DOTALL)
+    warned = [one.getMessage() for one in caplog.records if one.name == "faulty"]
+    assert [said.partition(", ")[2] for said in sorted(warned)] == [
+        f"episode {one.id}: This try is going to fail." for one in episodes
     ]
-    traces = caplog.text.split("of the cluster, episode")
-    assert "test_cluster.py" in traces[-1]
-    assert "a mistake of the program" in traces[-1]
+
+    # A job that fails there is worked out here, which is said once, as it takes longer.
+    caplog.clear()
+    helper = joined.new_helper()
+    assert helper.ready()
+    for _ in range(2):
+        assert helper.answer("tests.core.jobs:failing", 1) == {"answer": None}
+    assert helper.answer("tests.core.jobs:warning", 2) == {"answer": 2}
+    helper.end()
+    assert re.fullmatch(
+        r"A helper of the cluster failed, .*This job cannot be done\.\n"
+        r"Process \d+ on \S+ of the cluster: This job is strange: 2",
+        "\n".join(one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING),
+    )
 
 
 def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
@@ -164,7 +180,7 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     killed = 0
     while process.poll() is None and killed < 2:
         if served.books()["calls"] > before + undisturbed * (1.3 + 0.3 * killed):
-            killed += bool(lose("Caller"))
+            killed += bool(nodes.lose("Caller"))
         time.sleep(0.02)
     said(process)
     assert killed == 2
