@@ -70,7 +70,7 @@ def _check_listens(address: str) -> None:
     except OSError as error:
         raise ConfigError(
             f"No Ray cluster listens at {address} ({error.strerror or error}): start one there by ray start --head, or "
-            "leave the address out."
+            "choose another engine."
         ) from None
 
 
