@@ -23,6 +23,8 @@ CALLS_EACH = 500
 #: The cluster is asked for its machines so often, and is gone when it has not answered for so long, in seconds: Ray
 #: ends the driver of a cluster that is gone for 60.
 LOOK_S, GONE_S = 2.0, 30.0
+#: What a helper asks Ray for, in bytes: less than any has.
+ASKED_BYTES = 2**20
 #: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
 _TELLS = "_worker_logs_enabled"
 
@@ -126,7 +128,9 @@ class Cluster(Processes):
 
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
         """So many actors, spread over the machines, which Ray starts again where they are lost."""
-        made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
+        # Of no core, as others' work may have them all; Ray spreads only what asks for something, here for memory.
+        asked = {"num_cpus": 0, "memory": ASKED_BYTES, "max_restarts": -1, "scheduling_strategy": "SPREAD"}
+        made = self.ray.remote(**asked, **options)(kind)
         return [made.remote(*arguments) for _ in range(n)]
 
     def new_helper(self) -> FarHelper:
