@@ -4,5 +4,6 @@ What decides stays in this process, the driver: the role loop, the optimiser, th
 store. So a run comes to the same to the bit however many helpers it has, in whatever order they answer and whoever of
 them is lost. Ray places and restarts them. It is an extra, and imported where a cluster is opened.
 
-`joining` starts or joins a cluster, `workers` answer jobs, `callers` try models, `cluster` has them all.
+`joining` starts or joins a cluster, `workers` answer jobs, `callers` try models, `cluster` has them all; what they log
+is logged in this process too, by `logs`.
 """

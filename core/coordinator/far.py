@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from core.checkpoint import MIXED, Dtype, Recipe
 from core.cluster.cluster import Cluster
 from core.cluster.joining import reason_of, this_program
+from core.cluster.logs import Collected, Said, tell
 from core.cluster.workers import other_program
 from core.coordinator.splits import SplitModel
 from core.coordinator.svf import Offsets
@@ -72,6 +73,7 @@ class EncoderActor:
         self._folders = (folder_of(folder), sent)
         self._draft = sent.with_name(f"{sent.name}.{os.getpid()}")
         self._encoder: Any = None
+        self._logged = Collected.installed()
 
     def load(self) -> Reads | str:
         """How it reads; where the weights are not here, the name of the machine that lacks them."""
@@ -116,13 +118,12 @@ class EncoderActor:
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, offsets: Offsets | None
-    ) -> list[tuple[int, NDArray[np.float32]]] | None:
-        """Every prompt's place and state; None after a start anew, before it was loaded."""
-        return (
-            None
-            if self._encoder is None
-            else list(self._encoder.read_prompts(prompts, token_position, offsets))
-        )
+    ) -> tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None:
+        """Every prompt's place and state, and what was logged since the last reading; None after a start anew, before
+        it was loaded."""
+        if self._encoder is None:
+            return None
+        return list(self._encoder.read_prompts(prompts, token_position, offsets)), self._logged.taken()
 
 
 @dataclass(eq=False)
@@ -387,14 +388,18 @@ class FarReader:
         """What was read; None where the encoder was lost, and these prompts have to be read again."""
         lost: Exception = CheckpointError("it was started again")
         try:
-            states: list[tuple[int, NDArray[np.float32]]] | None = self._ray.get(ready)
+            read: tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError as error:
+            log.error("An encoder of the cluster failed: %s", error)  # with its traceback
             raise CheckpointError(f"An encoder of the cluster failed: {reason_of(error)}") from error
         except self._ray.exceptions.RayError as error:
-            states, lost = None, error
-        if states is None:
+            read, lost = None, error
+        if read is None:
             self._actors.lose(actor, lost)
             share.lost += 1
             if share.lost > MOST_LOST:
                 raise CheckpointError(f"The encoders of the cluster are lost: {reason_of(lost)}") from lost
+            return None
+        states, said = read
+        tell(said)
         return states

@@ -203,7 +203,7 @@ class Models:
 
     def books(self) -> Counter[str]:
         """Calls and tokens so far, and the most calls at once."""
-        return Counter(httpx.get(f"{self.address}/books", trust_env=False).json())
+        return Counter(httpx.get(f"{self.address}/books", trust_env=False, timeout=60).json())
 
     def pool(
         self, file: Path, *, concurrency: int = 8, key: str = "", models: int = 3, more: str = ""
