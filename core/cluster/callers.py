@@ -115,13 +115,14 @@ class Callers:
 
     def __init__(self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None]) -> None:
         self._ray, self._numbers = ray, count()
-        self._all = [_Hold(ray, actor, note_lost=note_lost) for actor in actors]
+        #: This process's hold on each.
+        self.holds = [Hold(ray, actor, note_lost=note_lost) for actor in actors]
         try:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
             self.close()
-            raise ConfigError(f"The cluster does not start who asks models: {reason_of(error)}") from error
-        for hold, (pid, program, fault) in zip(self._all, told, strict=True):
+            raise ConfigError(f"The cluster does not start its helpers: {reason_of(error)}") from error
+        for hold, (pid, program, fault) in zip(self.holds, told, strict=True):
             hold.pid = pid
             if program != this_program() or fault:
                 self.close()
@@ -135,27 +136,27 @@ class Callers:
     @property
     def up(self) -> int:
         """How many of them are there."""
-        return sum(hold.is_there for hold in self._all)
+        return sum(hold.is_there for hold in self.holds)
 
     @property
     def under_way(self) -> int:
         """Tries whose outcomes are waited for."""
-        return sum(len(hold.waiting) for hold in self._all)
+        return sum(len(hold.waiting) for hold in self.holds)
 
-    async def free(self) -> _Hold:
+    async def free(self) -> Hold:
         """The caller that has the least to do; while all are lost, one is waited for. PoolError where none comes."""
         loop = asyncio.get_running_loop()
         until = loop.time() + GONE_S
-        while not (up := [hold for hold in self._all if hold.is_up]):
+        while not (up := [hold for hold in self.holds if hold.is_up]):
             if loop.time() > until:
                 raise PoolError(
                     "The Ray cluster is gone: none of its machines has answered for "
                     f"{GONE_S:g} s. See that it runs, then resume."
                 )
             await asyncio.sleep(0.1)
-        return min(up, key=lambda one: len(one.waiting))
+        return min(up, key=lambda one: len(one.waiting) / one.size)
 
-    async def outcome(self, hold: _Hold, model: str, body: Mapping[str, Any]) -> Any:
+    async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any]) -> Any:
         """What came of one try: a completion or the fields of a `CallFailed`."""
         number = next(self._numbers)
         came = hold.begin(number, model, dict(body))
@@ -167,17 +168,18 @@ class Callers:
 
     def close(self) -> None:
         """End them all."""
-        for hold in self._all:
+        for hold in self.holds:
             hold.close()
 
 
 @dataclass(eq=False)
-class _Hold:
-    """This process's hold on one `Caller`, within the loop that calls."""
+class Hold:
+    """This process's hold on one `Caller`, within the loop that calls. `size`: what it can do beside others' share."""
 
     ray: Any
     actor: Any
     pid: int = 0
+    size: int = 1
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None

@@ -26,6 +26,8 @@ from storage.store import open_store
 from tests.bench._overhead import message_in
 
 SOURCE = Path(__file__).resolve().parents[2]
+# Ray reads it when it is imported, and a test may do that before it joins a cluster at 127.0.0.1.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 #: Starts the nodes, prints the address, and holds them until its input ends.
 _NODES = """
 import os, sys
