@@ -168,7 +168,7 @@ class Processes:
     killed. `preload` names modules that they import before they take their first job."""
 
     def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float = WORTH_S) -> None:
-        self._most = most
+        self.most = most
         self._preload = preload
         self._worth_s = worth_s
         self._alone_s = 0.0
@@ -192,10 +192,13 @@ class Processes:
         """Who grades on other machines; None where this one does."""
         return None
 
+    def check(self) -> None:
+        """PoolError where helpers are on other machines, and these are gone for good."""
+
     def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator
         is closed early, helpers that work for it are ended."""
-        if self._most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
+        if self.most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
             yield from map(here, jobs)
             return
         try:
@@ -214,7 +217,7 @@ class Processes:
 
     def _shared(self, work: _JobList, here: Callable[[Any], Any]) -> Iterator[Any]:
         if self._alone_s >= self._worth_s:
-            self._start()
+            self.start()
         with self._changed:
             self._work = work
             self._changed.notify_all()
@@ -235,6 +238,7 @@ class Processes:
 
     def _helped(self, work: _JobList, index: int) -> Any:
         """A helper's answer, waited for if need be; None when the job is for this process."""
+        self.check()
         with self._changed:
             if work.free and work.free[0] == index:
                 work.free.popleft()
@@ -247,13 +251,14 @@ class Processes:
         self.close()
         return None
 
-    def _start(self) -> None:
-        """Start the helpers that are missing; they take jobs when they are ready."""
+    def start(self) -> None:
+        """Start the helpers that are missing, as `answers` does once they are worth it; they take jobs when they are
+        ready."""
         with self._changed:
             if not self._helpers:
                 atexit.unregister(self.close)
                 atexit.register(self.close)
-            while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
+            while len(self._helpers) < self.most - 1 and self._deaths < MOST_DEATHS:
                 try:
                     helper = self.new_helper()
                 except OSError as error:

@@ -13,6 +13,8 @@ from itertools import count
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.cluster.workers import other_program
+from core.episode import Failure
 from core.errors import ConfigError, PoolError
 from core.pool.client import CallFailed, Client, Limits, Progress, infrastructure
 from core.pool.costs import UNCOUNTED
@@ -25,8 +27,8 @@ log = logging.getLogger(__name__)
 TOLD_S, SILENT_S = 2.0, 20.0
 #: So long after one try a lost caller is looked for again, in seconds.
 AGAIN_S = 1.0
-#: A cluster without anybody who can ask is given up after so long, in seconds: Ray itself ends this process after 60.
-GONE_S = 40.0
+#: A cluster that is there and starts nobody again who can ask is given up after so long, in seconds.
+STARTED_S = 120.0
 
 
 class Caller:
@@ -113,8 +115,10 @@ class Callers:
     """All callers of one pool. They are lost and started again; what they had under way then is failed as an answer
     that broke off: its server may bill it, and it may be asked again."""
 
-    def __init__(self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None]) -> None:
-        self._ray, self._numbers = ray, count()
+    def __init__(
+        self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None], check: Callable[[], None]
+    ) -> None:
+        self._ray, self._numbers, self._check = ray, count(), check
         #: This process's hold on each.
         self.holds = [Hold(ray, actor, note_lost=note_lost) for actor in actors]
         try:
@@ -122,16 +126,15 @@ class Callers:
         except Exception as error:
             self.close()
             raise ConfigError(f"The cluster does not start its helpers: {reason_of(error)}") from error
-        for hold, (pid, program, fault) in zip(self.holds, told, strict=True):
-            hold.pid = pid
-            if program != this_program() or fault:
-                self.close()
-                python, own = this_program()
-                raise PoolError(
-                    fault
-                    or f"A machine of the cluster runs Python {program[0]} and Trinity Inspector {program[1]}: install "
-                    f"Python {python} and Trinity Inspector {own} there, as here."
-                )
+        for hold, about in zip(self.holds, told, strict=True):
+            hold.take(*about)
+        self._refuse([hold for hold in self.holds if hold.fault])
+
+    def _refuse(self, holds: Sequence[Hold]) -> None:
+        """PoolError for callers that cannot ask."""
+        if holds:
+            self.close()
+            raise PoolError(holds[0].fault)
 
     @property
     def up(self) -> int:
@@ -144,16 +147,21 @@ class Callers:
         return sum(len(hold.waiting) for hold in self.holds)
 
     async def free(self) -> Hold:
-        """The caller that has the least to do; while all are lost, one is waited for. PoolError where none comes."""
+        """The caller that has the least to do; while all are lost, one is waited for. PoolError where the cluster is
+        gone, or none comes."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + GONE_S
-        while not (up := [hold for hold in self.holds if hold.is_up]):
+        until = loop.time() + STARTED_S
+        self._check()
+        while not (up := [hold for hold in self.holds if hold.is_there]):
             if loop.time() > until:
                 raise PoolError(
-                    "The Ray cluster is gone: none of its machines has answered for "
-                    f"{GONE_S:g} s. See that it runs, then resume."
+                    f"The Ray cluster has started none of its helpers again for {STARTED_S:g} s: see that its machines "
+                    "are well, then resume, or resume with --engine local."
                 )
+            if all(hold.fault for hold in self.holds):
+                self._refuse(self.holds)
             await asyncio.sleep(0.1)
+            self._check()
         return min(up, key=lambda one: len(one.waiting) / one.size)
 
     async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any]) -> Any:
@@ -180,6 +188,7 @@ class Hold:
     actor: Any
     pid: int = 0
     size: int = 1
+    fault: str = ""  # why it cannot ask
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None
@@ -188,11 +197,16 @@ class Hold:
     _due: bool = False
     _listens: bool = False
     _closed: bool = False
+    _life: int = 0  # which of its processes it is: what an earlier one says comes too late
 
     @property
     def is_there(self) -> bool:
         """Whether it takes tries."""
         return self.is_up and not self._closed
+
+    def take(self, pid: int, program: tuple[str, str], fault: str) -> None:
+        """Take note of what it says about itself."""
+        self.pid, self.fault = pid, fault or other_program(program)
 
     def begin(self, number: int, model: str, body: Mapping[str, Any]) -> asyncio.Future[Any]:
         """Begin a try, together with others of this moment; its outcome will come."""
@@ -223,14 +237,16 @@ class Hold:
         # One that was failed before it was sent is asked again by whoever waited: it must not be sent as well.
         tries, self._tries = [one for one in self._tries if one[0] in self.waiting], []
         given_up, self._given_up = self._given_up, []
+        if self._closed:
+            return
         self.actor.begin.remote(tries, given_up)
         if self.waiting and not self._listens:
             self._listens = True
             self._listen(asyncio.get_running_loop())
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        asked = self.actor.come.remote().future()
-        silent = loop.call_later(SILENT_S, self._hangs)
+        asked, life = self.actor.come.remote().future(), self._life
+        silent = loop.call_later(SILENT_S, self._hangs, loop)
 
         def told(_: Any) -> None:
             with suppress(RuntimeError):  # the loop is closed
@@ -238,10 +254,12 @@ class Hold:
 
         def take() -> None:
             silent.cancel()
+            if life != self._life:
+                return
             try:
                 came = asked.result()
             except Exception as error:
-                self._lost(loop, error)
+                self._lost(loop, reason_of(error))
                 return
             self.is_up = True
             for number, outcome in came:
@@ -254,20 +272,26 @@ class Hold:
 
         asked.add_done_callback(told)
 
-    def _hangs(self) -> None:
-        """It has been silent for too long: Ray starts it again."""
-        log.warning("Process %d of the cluster hangs: it is started again.", self.pid)
+    def _hangs(self, loop: asyncio.AbstractEventLoop) -> None:
+        """It has been silent for too long: Ray starts it again, and others ask meanwhile."""
+        if self._closed:
+            return
         with suppress(Exception):
             self.ray.kill(self.actor, no_restart=False)
+        self._lost(loop, f"it has said nothing for {SILENT_S:g} s, and is started again.")
 
-    def _lost(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
+    def _lost(self, loop: asyncio.AbstractEventLoop, why: str) -> None:
         """It is gone, with all that it had under way."""
+        self._life += 1
         if not self._closed:
-            log.warning("Process %d of the cluster was lost: %s", self.pid, reason_of(error))
+            log.warning("Process %d of the cluster was lost: %s", self.pid, why)
             self.note_lost()
-        lost = infrastructure(
-            "The process of the cluster that asked was lost before its answer came.",
+        lost = CallFailed(
+            Failure(
+                "infrastructure", "The process of the cluster that asked was lost before its answer came."
+            ),
             retry=True,
+            lost=True,
             counts=UNCOUNTED,
         )
         waiting, self.waiting, self.is_up, self._listens = self.waiting, {}, False, False
@@ -288,10 +312,12 @@ class Hold:
 
         def take() -> None:
             try:
-                self.pid, _, _ = asked.result()
+                self.take(*asked.result())
             except Exception:  # Ray still looks for a place for it
                 loop.call_later(AGAIN_S, self._look_for, loop)
                 return
-            self.is_up = True
+            self.is_up = not self.fault
+            if self.fault:
+                log.warning("%s It is given no work.", self.fault)
 
         asked.add_done_callback(told)

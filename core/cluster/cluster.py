@@ -2,21 +2,62 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from core.cluster.callers import Caller, Callers, FarClient
 from core.cluster.graders import FarGraders, Grader
 from core.cluster.joining import join
 from core.cluster.workers import FarHelper, Worker
+from core.errors import PoolError
 from core.pool.client import Client, Limits
 from core.pool.spec import ModelSpec
 from core.processes import EngineState, Processes
 
 #: Calls that one caller is given side by side before another one is started.
 CALLS_EACH = 500
+#: The cluster is asked for its machines so often, and is gone when it has not answered for so long, in seconds: Ray
+#: ends the driver of a cluster that is gone for 60.
+LOOK_S, GONE_S = 2.0, 30.0
+#: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
+_TELLS = "_worker_logs_enabled"
+
+
+class Machines:
+    """The machines of a cluster, asked for again and again in a thread: a cluster that is gone never answers."""
+
+    def __init__(self, ray: Any) -> None:
+        self._ray, self._over = ray, threading.Event()
+        #: The addresses of those that were there a moment ago.
+        self.addresses = self._asked()
+        self._heard = time.monotonic()
+        threading.Thread(target=self._look, name="ray-machines", daemon=True).start()
+
+    def check(self) -> None:
+        """PoolError where the cluster is gone."""
+        if self._over.is_set() or time.monotonic() - self._heard > GONE_S:
+            raise PoolError(
+                f"The Ray cluster is gone: it has not answered for {GONE_S:g} s. Start it and resume, or resume with "
+                "--engine local, on this machine alone; the results are the same."
+            )
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._over.set()
+
+    def _look(self) -> None:
+        while not self._over.wait(LOOK_S):
+            with suppress(Exception):  # of a client that lost its connection
+                self.addresses = self._asked()
+                self._heard = time.monotonic()
+
+    def _asked(self) -> list[str]:
+        return [node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]]
 
 
 class Cluster(Processes):
@@ -27,7 +68,9 @@ class Cluster(Processes):
     def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
         self.ray, self.dashboard = join(address)
+        setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
         self.address = address
+        self._machines = Machines(self.ray)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
         self.size = most or (cpus if address else max(1, cpus - 1))
@@ -40,8 +83,11 @@ class Cluster(Processes):
 
     @property
     def nodes(self) -> list[str]:
-        """The addresses of the machines that are there."""
-        return [node["NodeManagerAddress"] for node in self.ray.nodes() if node["Alive"]]
+        """The addresses of the machines that were there a moment ago."""
+        return self._machines.addresses
+
+    def check(self) -> None:
+        self._machines.check()
 
     def state(self) -> EngineState:
         """Its helpers, those that answer jobs, try models and grade answers, and the tries under way."""
@@ -67,7 +113,7 @@ class Cluster(Processes):
         at_once = sum(spec.concurrency for spec in specs)
         n = min(self.size, max(len(self.nodes), -(-at_once // CALLS_EACH)))
         actors = self.actors(kind or Caller, n, tuple(specs), limits, max_concurrency=1000)
-        callers = Callers(self.ray, actors, self.note_lost)
+        callers = Callers(self.ray, actors, self.note_lost, self.check)
         self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
         return {spec.name: FarClient(callers, spec.name) for spec in specs}
 
@@ -76,12 +122,16 @@ class Cluster(Processes):
         with self._starting:
             if self._graders is None:
                 actors = self.actors(Grader, min(self.size, len(self.nodes)), max_concurrency=1000)
-                self._graders = FarGraders(self.ray, actors, self.note_lost)
+                self._graders = FarGraders(self.ray, actors, self.note_lost, self.check)
             return self._graders
 
     def leave(self) -> None:
         """Leave the cluster, with all that was started there; one of this machine alone ends."""
+        self._machines.close()
         self.close()
+        for one in self._callers:
+            if (callers := one()) is not None:
+                callers.close()
         if self._graders is not None:
             self._graders.close()
         self.ray.shutdown()
@@ -92,4 +142,4 @@ class Cluster(Processes):
         return [made.remote(*arguments) for _ in range(n)]
 
     def new_helper(self) -> FarHelper:
-        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost)
+        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost, self.check)

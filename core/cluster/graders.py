@@ -93,10 +93,12 @@ class FarGraders(Graders):
     """All graders of a cluster. One that is lost is started again, and what it had under way is graded again.
     ConfigError or PoolError where they cannot be started."""
 
-    def __init__(self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None], check: Callable[[], None]
+    ) -> None:
         self._ray, self._actors = ray, actors
         self._files: OrderedDict[Path, Any] = OrderedDict()
-        self._callers = Callers(ray, actors, note_lost)
+        self._callers = Callers(ray, actors, note_lost, check)
         sizes = self._asked("size")
         for hold, size in zip(self._callers.holds, sizes, strict=True):
             hold.size = size

@@ -5,14 +5,31 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.errors import PoolError
 from core.processes import PATIENCE_S
 
 log = logging.getLogger(__name__)
+
+#: So long an answer is waited for before it is looked whether the cluster is still there, and so long after one try a
+#: helper that was lost is asked again, in seconds.
+ASK_S, AGAIN_S = 5.0, 0.5
+
+
+def other_program(program: tuple[str, str]) -> str:
+    """What is wrong with a machine that runs another Python or version of this program; empty where it does not."""
+    python, own = this_program()
+    if program == (python, own):
+        return ""
+    return (
+        f"A machine of the cluster runs Python {program[0]} and Trinity Inspector {program[1]}: install Python "
+        f"{python} and Trinity Inspector {own} there, as here."
+    )
 
 
 class Worker:
@@ -37,23 +54,31 @@ class Worker:
 class FarHelper:
     """This process's hold on a `Worker`."""
 
-    def __init__(self, ray: Any, actor: Any, note_lost: Callable[[], None]) -> None:
-        self._ray, self._actor, self._note_lost = ray, actor, note_lost
+    def __init__(
+        self, ray: Any, actor: Any, note_lost: Callable[[], None], check: Callable[[], None]
+    ) -> None:
+        self._ray, self._actor, self._note_lost, self._check = ray, actor, note_lost, check
         self.pid, self._ended = 0, False
 
     def ready(self) -> bool:
         from core.pocket.devices import fingerprint
 
-        try:
-            self.pid, program, numbers = self._ray.get(self._actor.about.remote(), timeout=START_S)
-        except Exception as error:
-            if not self._ended:
-                log.warning("A helper of the cluster cannot be started: %s", reason_of(error))
-            return False
-        if program != this_program():
-            log.warning(
-                "A helper of the cluster runs Python %s and version %s: it is given no work.", *program
-            )
+        until = time.monotonic() + START_S
+        while True:
+            try:
+                self.pid, program, numbers = self._got(self._actor.about.remote(), START_S)
+                break
+            except Exception as error:
+                # Ray starts it again, or does not know yet that it has to.
+                comes = isinstance(error, self._ray.exceptions.ActorUnavailableError) and not self._ended
+                if comes and time.monotonic() < until:
+                    time.sleep(AGAIN_S)
+                    continue
+                if not self._ended:
+                    log.warning("A helper of the cluster cannot be started: %s", reason_of(error))
+                return False
+        if fault := other_program(program):
+            log.warning("%s Its helper is given no work.", fault)
             return False
         if numbers != fingerprint():
             log.warning(
@@ -65,9 +90,11 @@ class FarHelper:
 
     def answer(self, function: str, job: Any) -> dict[str, Any] | None:
         try:
-            return {"answer": self._ray.get(self._actor.answer.remote(function, job), timeout=PATIENCE_S)}
+            return {"answer": self._got(self._actor.answer.remote(function, job), PATIENCE_S)}
         except self._ray.exceptions.RayTaskError:  # the asking process meets it too
             return {"answer": None}
+        except PoolError:  # the cluster is gone
+            return None
         except self._ray.exceptions.RayError as error:  # it is lost, and is started again
             if not self._ended:
                 log.warning("A helper of the cluster was lost: %s", reason_of(error))
@@ -78,6 +105,17 @@ class FarHelper:
         self._ended = True
         with suppress(Exception):
             self._ray.kill(self._actor)
+
+    def _got(self, asked: Any, patience_s: float) -> Any:
+        """What was asked for; PoolError where the cluster is gone, and will never say it."""
+        until = time.monotonic() + patience_s
+        while True:
+            try:
+                return self._ray.get(asked, timeout=min(ASK_S, patience_s))
+            except self._ray.exceptions.GetTimeoutError:
+                self._check()
+                if time.monotonic() > until:
+                    raise
 
     def tidy(self) -> None:
         """Ray keeps what there is to close."""

@@ -109,6 +109,7 @@ class CallFailed(Exception):
     _: KW_ONLY
     retry: bool = False  # whether another may help
     wait_s: float | None = None  # how long the server asks to wait before it
+    lost: bool = False  # the process that asked was lost: no fault of the server
     busy: bool = False  # the server only wants to be asked less often (429)
     refused: bool = False  # it did not accept the request as it stands (400, 422)
     filtered: bool = False  # its content filter would not have it answered

@@ -82,7 +82,9 @@ class _Call:
     tokens: float  # about so many
     begun: float  # its last try
     tries: int = 1
-    faults: int = 0  # failed tries, but for those a server asked to repeat later
+    faults: int = (
+        0  # failed tries, but for those a server asked to repeat later and those whose asker was lost
+    )
     shown_by: int | None = None
     shown: str = ""
     refusal: str = ""  # why the last try failed
@@ -231,7 +233,7 @@ class Endpoint:
             wait_s = self._throttle.too_many(wait_s, call.begun)
         elif wait_s is not None:
             self._throttle.pause(wait_s)
-        if not error.busy:  # "come back later" is no fault: only the deadline ends that
+        if not (error.busy or error.lost):  # no faults of the server: only the deadline ends that
             if call.faults + 1 >= self.spec.attempts or self._quota < 1:
                 return False
             call.faults += 1

@@ -10,37 +10,50 @@ import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
-from storage.store import open_store
+from storage.store import Store, open_store
 from tests.bench._overhead import message_in
+from tests.zygote import FOLDER, forked
 
 SOURCE = Path(__file__).resolve().parents[2]
-# Ray reads it when it is imported, and a test may do that before it joins a cluster at 127.0.0.1.
+# Ray reads it when it is imported, by whichever test: without it, nobody finds a cluster of 127.0.0.1.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-#: Starts the nodes, prints the address, and holds them until its input ends.
+#: Starts the nodes, prints the address, and does what it is told: lose a node that is not the head, or add one whose
+#: processes get more of an environment. It holds them until its input ends.
 _NODES = """
-import os, sys
+import json, os, sys
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 from ray.cluster_utils import Cluster
 size = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 * 2**20}
-cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+size |= {"include_log_monitor": False}
+head = {"include_dashboard": False, "no_monitor": True, "_system_config": json.loads(sys.argv[2])}
+cluster = Cluster(initialize_head=True, head_node_args={**size, **head})
 nodes = [cluster.add_node(**size) for _ in range(int(sys.argv[1]) - 1)]
 print(cluster.address, flush=True)
 for line in sys.stdin:
-    cluster.remove_node(nodes.pop(), allow_graceful=False)
-    print("gone", flush=True)
+    said, _, more = line.partition(" ")
+    if said.strip() == "lose":
+        cluster.remove_node(nodes.pop(), allow_graceful=False)
+    else:
+        before = dict(os.environ)
+        os.environ.update(json.loads(more))
+        nodes.append(cluster.add_node(**size))
+        os.environ.clear()
+        os.environ.update(before)
+    print("done", flush=True)
 cluster.shutdown()
 """
 
@@ -56,17 +69,53 @@ class Nodes:
         self.address = self._said.readline().strip()
 
     def lose_one(self) -> None:
-        """Kill a node that is not the head, with all that runs there."""
-        self._to.write("lose\n")
+        """Kill the node that came last, which is not the head, with all that runs there."""
+        self._tell("lose")
+
+    def add_one(self, **env: str) -> None:
+        """One more node; its processes have more of an environment."""
+        self._tell(f"add {json.dumps(env)}")
+
+    def lose_all(self) -> None:
+        """Kill every process of every node."""
+        for process in self._processes():
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def lose(self, kind: str, how: signal.Signals = signal.SIGKILL) -> int:
+        """Kill a process of the actors of this kind, which is not asked before, or stop it; its id, 0 where there is
+        none."""
+        found = self.actors(kind)
+        for process in found[:1]:
+            process.send_signal(how)
+        return found[0].pid if found else 0
+
+    def actors(self, kind: str) -> list[psutil.Process]:
+        """The processes of the actors of this kind."""
+        return [one for one in self._processes() if re.match(rf"ray::{kind}\b", _title(one))]
+
+    def _processes(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
+        return found
+
+    def _tell(self, words: str) -> None:
+        self._to.write(f"{words}\n")
         self._to.flush()
-        assert self._said.readline().strip() == "gone"
+        assert self._said.readline().strip() == "done"
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        return str((process.cmdline() or [""])[0])
+    except psutil.Error:  # it has just ended
+        return ""
 
 
 @contextmanager
-def cluster(nodes: int) -> Iterator[Nodes]:
-    """So many nodes of one core each, all on 127.0.0.1."""
+def cluster(nodes: int, system: Mapping[str, Any] | None = None) -> Iterator[Nodes]:
+    """So many nodes of one core each, all on 127.0.0.1; `system` changes what Ray itself goes by."""
     with subprocess.Popen(
-        [sys.executable, "-c", _NODES, str(nodes)],
+        [sys.executable, "-c", _NODES, str(nodes), json.dumps(system or {})],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -76,11 +125,15 @@ def cluster(nodes: int) -> Iterator[Nodes]:
             yield Nodes(process)
         finally:
             assert process.stdin
+            started = psutil.Process(process.pid).children(recursive=True)
             process.stdin.close()
             try:
                 process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
+            for one in started:  # those that were stopped do not end by themselves
+                with suppress(psutil.NoSuchProcess):
+                    one.kill()
 
 
 class _Model(asyncio.Protocol):
@@ -184,24 +237,17 @@ def models(wait_s: float) -> Iterator[Models]:
 
 
 def trinity(store: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """The command line in a process of its own, on one thread, with this store."""
+    """The command line in a process of its own, on one thread, with this store; within the suite it is forked off one
+    that has imported what it needs."""
+    program = [str(forked("trinity"))] if FOLDER in os.environ else [sys.executable, "-m", "ui.cli"]
     return subprocess.Popen(
-        [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", str(store)],
+        [*program, *map(str, arguments), "--store", str(store)],
         cwd=SOURCE,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def lose(kind: str) -> int:
-    """Kill a process of the actors of this kind, which is not asked before; its id, 0 where there is none."""
-    for process in psutil.process_iter(["cmdline"]):
-        if (process.info["cmdline"] or [""])[0].startswith(f"ray::{kind}"):
-            process.kill()
-            return int(process.pid)
-    return 0
 
 
 def said(process: subprocess.Popen[str]) -> str:
@@ -212,28 +258,42 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 #: What differs from run to run, and is no part of what it came to.
-_OWN = {"id", "run_id", "episode_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd", "reading_s"}
+_OWN = {"id", "run_id", "episode_id", "checkpoint_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd"}
+_OWN |= {"spent_usd", "reading_s", "seconds", "wall_s"}
 
 
 def digest_of(store: Path) -> str:
-    """What the newest run of a store came to: every episode with all of its turns, every update with its numbers and
-    every checkpoint, without times and names."""
+    """What the newest run of a store came to: every episode with all of its turns, plans and what it was forked from,
+    every update with its numbers and candidates, and every checkpoint, of coordinators and planners, without times and
+    names."""
     with closing(open_store(str(store))) as opened:
-        run = opened.runs.list(limit=1)[0]
+        runs = opened.runs.list(limit=1_000)
         came: list[Any] = [
             _plain(opened.episodes.get(name))
-            for name in sorted(one.id for one in opened.episodes.of_run(run.id))
+            for name in sorted(one.id for one in opened.episodes.of_run(runs[0].id))
         ]
-        for update in opened.learning.updates(run.id):
-            came.append(_plain(update.stats))
-            if opened.checkpoints.has(update.checkpoint_id or ""):
-                came.append(opened.checkpoints.load(update.checkpoint_id or "").vector.tolist())
-        if (state := opened.learning.state(run.id)) is not None:
+        for update in opened.learning.updates(runs[0].id):
+            came += [_plain(update), _plain(opened.learning.candidates(runs[0].id, update.index))]
+            came.append(_weights_of(opened, update.checkpoint_id))
+        if (state := opened.learning.state(runs[0].id)) is not None:
             came.append(hashlib.sha256(state[1]).hexdigest())
+        # Checkpoints are called by their content, to which the run that made them belongs.
+        named = {one.id: str(_weights_of(opened, one.id)) for one in opened.checkpoints.list(planners=None)}
+        # A run's episodes are called by what follows the first letter of its own name.
+        named |= {one.id[1:]: f"RUN{number}" for number, one in enumerate(reversed(runs))}
     text = json.dumps(came, sort_keys=True, default=str)
-    return hashlib.sha256(
-        re.sub(r"VERDICT-\w+", "VERDICT", text.replace(run.id, "RUN")).encode()
-    ).hexdigest()[:16]
+    for name, meant in named.items():
+        text = text.replace(name, meant)
+    return hashlib.sha256(re.sub(r"VERDICT-\w+", "VERDICT", text).encode()).hexdigest()[:16]
+
+
+def _weights_of(store: Store, checkpoint: str | None) -> str | None:
+    """A digest of the numbers of a coordinator or planner; None where there is none."""
+    if checkpoint is None or not store.checkpoints.has(checkpoint, planner=None):
+        return None
+    if store.checkpoints.has(checkpoint, planner=True):
+        return str(store.checkpoints.get(checkpoint).config["weights_sha256"])
+    return hashlib.sha256(store.checkpoints.load(checkpoint).vector.tobytes()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,8 @@
 engines in turn, `held` is the rate of calls as a share of the permitted one, from the first turn to the last. `pocket`:
 an evolution of the pocket world, whose models and encoder compute on this machine. `driver`: callers that sleep as long
 as real calls do and ask nobody, so many in flight that the driver is what limits: how many turns and episodes a second
-it decides, asks for and takes up, with and without a store that it writes. All processes share this machine."""
+it decides, asks for and takes up, with and without a store that it writes, and what travels between it and the
+callers. All processes share this machine."""
 
 from __future__ import annotations
 
@@ -143,22 +144,31 @@ def _limits(folder: Path, there: Cluster, in_flight: int) -> Figures:
             drive = partial(drive_many, played, policy, pool, _graded)
             events: Iterator[Event] = record_many(store, drive) if name == "stored" else drive()
             turns = ended = 0
-            began, cpu = time.perf_counter(), time.process_time()
+            began, cpu, sent = time.perf_counter(), time.process_time(), _loopback()
             for event in events:
                 turns += isinstance(event, Turn)
                 ended += isinstance(event, EpisodeFinished)
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+            travelled = [after - before for before, after in zip(sent, _loopback(), strict=True)]
         memory = [one.memory_info().rss for one in psutil.process_iter() if _is_sleeper(one)]
         found[name] = {
             "turns_per_s": turns / seconds,
             "ideal_turns_per_s": in_flight / SLEEP_S,
             "driver_cpu_s_per_turn": cpu / turns,
+            "bytes_per_turn": travelled[0] / turns,
+            "packets_per_turn": travelled[1] / turns,
             "episodes_per_s": ended / seconds,
             "driver_mb": psutil.Process().memory_info().rss / 2**20,
             "helper_mb": max(memory, default=0) / 2**20,
         }
         pool.close()
     return found
+
+
+def _loopback() -> tuple[int, int]:
+    """Bytes and packets so far between the processes of this machine: nothing else travels where nobody is asked."""
+    found = psutil.net_io_counters(pernic=True)["lo"]
+    return found.bytes_sent, found.packets_sent
 
 
 class Sleeper(Caller):

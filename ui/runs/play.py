@@ -8,7 +8,6 @@ ended then stands in the store."""
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -18,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.episode import Ask, Decide, EndReason, Episode, Reply, Task, Transcript
-from core.errors import ConfigError, TrinityError
+from core.errors import ConfigError, PoolError, TrinityError
 from core.play.drive import GradeMany
 from core.play.judging import check_judge
 from core.play.policies import Policy, innermost
@@ -52,8 +51,6 @@ from ui.runs.spending import Reckoned, agree_to_cost, price
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
     from core.coordinator.svf import Layout
-
-log = logging.getLogger(__name__)
 
 #: Why a run that a person had paused was interrupted: nothing went wrong.
 PAUSED_FOR_ANOTHER = "Paused: its worker went to another run."
@@ -246,20 +243,23 @@ class EngineNotes:
                 self.store.runs.amend_key(self.run, ENGINE_STATE, asdict(state), owner=owner())
 
     def end(self) -> None:
-        """They do nothing more for this run."""
+        """They do nothing more for this run. A cluster that is gone is left, as Ray ends a process that stays; a later
+        run joins anew."""
         with self._one:
-            state, self._processes = self._state(), None
-            if state is not None:
-                self.store.runs.amend_key(self.run, ENGINE_STATE, None, owner=owner())
-            if state is not None and state.lost:
+            state, processes, self._processes = self._state(), self._processes, None
+        if processes is None:
+            return
+        try:
+            processes.check()
+        except PoolError:
+            wiring.leave_cluster()
+        if state is not None:
+            self.store.runs.amend_key(self.run, ENGINE_STATE, None, owner=owner())
+            if state.lost:
                 self.store.runs.note(self.run, lost_words(state.lost))
 
     def _state(self) -> EngineState | None:
-        try:
-            state = self._processes and self._processes.state()
-        except Exception as error:  # the cluster is gone; the run itself will say so, or does without
-            log.warning("What the engine of run %s does is not known: %s", self.run, error)
-            return None
+        state = self._processes and self._processes.state()
         return replace(state, lost=state.lost - self._lost_before) if state else None
 
 

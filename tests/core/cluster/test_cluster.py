@@ -3,21 +3,31 @@ wrong. The cluster, its drivers and the models are real processes of this machin
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from core.cluster.cluster import Cluster
 from core.errors import ConfigError
+from core.pocket import MODELS
 from core.settings import ray_address
 from storage.store import open_store
-from tests.bench._cluster import Models, Nodes, cluster, digest_of, lose, models, said, trinity
+from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
+from tests.bench._same import IMPORTS, Series, commands
+from tests.core.planner.tiny import tiny_planner
+from tests.zygote import Command, begin
+
+pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
+#: What every kind of run is played over; in the evolution over HTTP helpers ask and read.
+KINDS = ("pocket run", "pocket fork", "pocket evolve", "pocket train", "HTTP evolve")
 BATCH = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--max-cost", 5)
 
 
@@ -50,6 +60,30 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
     assert came[0] == came[1]
 
 
+def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
+    nodes: Nodes, served: Models, tmp_path: Path
+) -> None:
+    planner = tiny_planner().frozen(models=MODELS).save(tmp_path / "planner")
+    came: dict[str, list[dict[str, Any]]] = {}
+    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
+        folder = tmp_path / name
+        folder.mkdir()
+        found = commands(
+            folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml")
+        )
+        series = Series(str(folder), engine, helpers, {kind: found[kind] for kind in KINDS})
+        with open(os.devnull) as silence, (folder / "said").open("w") as said:
+            played = Command(series.argv, str(SOURCE), series.environment, IMPORTS)
+            ended = begin(played, [silence.fileno(), said.fileno(), said.fileno()]).ended()
+        assert ended == 0, (folder / "said").read_text()[-2000:]
+        came[name] = series.came()
+    [here], [two, four] = came["here"], came["far"]
+    assert len({one["digest"] for one in here.values()}) == len(KINDS)
+    for kind, undisturbed in here.items():
+        assert two[kind]["digest"] == four[kind]["digest"] == undisturbed["digest"], kind
+        assert two[kind]["helped"] > 0 < four[kind]["helped"], f"{kind} was played without its helpers"
+
+
 def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     nodes: Nodes, served: Models, tmp_path: Path
 ) -> None:
@@ -64,7 +98,7 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     killed = 0
     while process.poll() is None and killed < 2:
         if served.books()["calls"] > before + undisturbed * (1.3 + 0.3 * killed):
-            killed += bool(lose("Caller"))
+            killed += bool(nodes.lose("Caller"))
         time.sleep(0.02)
     said(process)
     assert killed == 2

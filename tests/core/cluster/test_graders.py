@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -23,12 +24,12 @@ from core.tasks.background import Background
 from core.tasks.graders import grading_of
 from core.tasks.kept_tests import TASK_SETS, TESTS_END, keep_tests
 from storage.store import Store, open_store
-from tests.bench._cluster import cluster, lose, said, trinity
+from tests.bench._cluster import Nodes, cluster, said, trinity
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import team
 from ui.runs import wiring
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: The environment of a machine that has none.
 WITHOUT_SANDBOX = {"PATH": "/nowhere"}
@@ -47,14 +48,20 @@ TESTS = json.dumps([{"call": "add", "arguments": [3, 4], "value": 7}, "assert ad
 
 
 @pytest.fixture(scope="module")
-def joined() -> Iterator[Cluster]:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    with cluster(2) as nodes:
-        found = Cluster(nodes.address, 2)
-        try:
-            yield found
-        finally:
-            found.leave()
+def nodes() -> Iterator[Nodes]:
+    if find_spec("ray") is None:
+        pytest.skip("the extra 'ray' is not installed")
+    with cluster(2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def joined(nodes: Nodes) -> Iterator[Cluster]:
+    found = Cluster(nodes.address, 2)
+    try:
+        yield found
+    finally:
+        found.leave()
 
 
 @pytest.fixture(autouse=True)
@@ -98,7 +105,7 @@ def test_tests_that_are_kept_in_a_file_of_this_machine_are_sent(
     assert "are not on this machine: add its set" in missing.message
 
 
-def test_what_a_lost_grader_had_is_graded_again(joined: Cluster) -> None:
+def test_what_a_lost_grader_had_is_graded_again(nodes: Nodes, joined: Cluster) -> None:
     grades = asked(tuple(f"def add(a, b): return a + b + {n % 2}  # {n}" for n in range(24)))
     verdicts = grading_of([grades[0].task], helpers=joined)(grades)
     pending = [one for one in verdicts if not isinstance(one, bool | Failure)]
@@ -106,7 +113,7 @@ def test_what_a_lost_grader_had_is_graded_again(joined: Cluster) -> None:
     while not any(one.done() for one in pending):
         assert time.monotonic() < until
         time.sleep(0.01)
-    assert lose("Grader")
+    assert nodes.lose("Grader")
     assert not all(one.done() for one in pending)
     assert final_verdicts(verdicts) == [n % 2 == 0 for n in range(24)]
     assert joined.state().lost == lost + 1
@@ -158,7 +165,9 @@ def test_on_a_machine_without_a_sandbox_nothing_is_run(
     (tmp_path / "bwrap").write_text(PRETENDS)
     (tmp_path / "bwrap").chmod(0o755)
     there = {"env_vars": {"PATH": f"{tmp_path}:/usr/bin:/bin"}}
-    unsafe = FarGraders(joined.ray, joined.actors(Grader, 2, runtime_env=there), joined.note_lost)
+    unsafe = FarGraders(
+        joined.ray, joined.actors(Grader, 2, runtime_env=there), joined.note_lost, joined.check
+    )
     monkeypatch.setattr(joined, "graders", lambda: unsafe)
     [grade] = asked(PROGRAMS[:1])
     said = "cannot make one here .* This is on the machine .* of the cluster"
