@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.cluster.callers import Caller, Callers, FarClient
+from core.cluster.graders import FarGraders, Grader
 from core.cluster.joining import join
 from core.cluster.workers import FarHelper, Worker
 from core.errors import PoolError
@@ -82,6 +83,8 @@ class Cluster(Processes):
         self._preloaded = tuple(preload)
         self._lost = 0
         self._callers: list[weakref.ref[Callers]] = []
+        self._graders: FarGraders | None = None
+        self._starting = threading.Lock()
 
     @property
     def nodes(self) -> list[str]:
@@ -92,10 +95,12 @@ class Cluster(Processes):
         self._machines.check()
 
     def state(self) -> EngineState:
-        """Its helpers, those that answer jobs and those that try models, and what they have under way."""
+        """Its helpers, those that answer jobs, try models and grade answers, and the tries under way."""
         callers = [found for one in list(self._callers) if (found := one()) is not None]
         return EngineState(
-            helpers=len(self.helpers) + sum(one.up for one in callers),
+            helpers=len(self.helpers)
+            + sum(one.up for one in callers)
+            + (self._graders.up if self._graders else 0),
             machines=len(self.nodes),
             under_way=sum(one.under_way for one in callers),
             lost=self._lost,
@@ -117,6 +122,14 @@ class Cluster(Processes):
         self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
         return {spec.name: FarClient(callers, spec.name) for spec in specs}
 
+    def graders(self) -> FarGraders:
+        """One on each machine, kept until this process leaves. ConfigError or PoolError where they do not start."""
+        with self._starting:
+            if self._graders is None:
+                actors = self.actors(Grader, min(self.size, len(self.nodes)), max_concurrency=1000)
+                self._graders = FarGraders(self.ray, actors, self.note_lost, self.check)
+            return self._graders
+
     def leave(self) -> None:
         """Leave the cluster, with all that was started there; one of this machine alone ends."""
         self._machines.close()
@@ -124,6 +137,8 @@ class Cluster(Processes):
         for one in self._callers:
             if (callers := one()) is not None:
                 callers.close()
+        if self._graders is not None:
+            self._graders.close()
         self.ray.shutdown()
 
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
