@@ -122,7 +122,7 @@ def engine_words(engine: str) -> str:
 def engine_state_words(engine: str, state: EngineState | None) -> str:
     """What an engine is doing: `Ray at 10.0.0.1:6379: 4 helpers on 3 machines, 57 calls under way`."""
     if state is None:
-        return engine_words(engine)
+        return f"Waiting for {engine_words(engine)}"
     parts = [_count(state.helpers, "helper") + f" on {_count(state.machines, 'machine')}"]
     if not state.helpers:
         parts = [f"no helper needed so far, {_count(state.machines, 'machine')}"]
