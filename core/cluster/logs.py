@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 import os
-import pickle
 import socket
 import traceback
 from collections.abc import Sequence
@@ -80,8 +80,10 @@ def as_sent(fault: Exception) -> Exception:
     """A fault of this program as it can be raised in the process that is helped; a note says where it happened."""
     where = "".join(traceback.format_exception(fault)).rstrip()
     found: Exception = RuntimeError(f"{type(fault).__name__}: {fault}")
-    with suppress(Exception):  # it is made of what cannot be sent
-        found = pickle.loads(pickle.dumps(fault))
+    kind = getattr(builtins, type(fault).__name__, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):  # which is here too
+        with suppress(TypeError):  # it is not made of a text
+            found = kind(str(fault))
     found.add_note(f"{_place()}:\n{where}")
     return found
 
