@@ -235,10 +235,28 @@ def models(wait_s: float) -> Iterator[Models]:
         process.join()
 
 
-def trinity(store: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """The command line in a process of its own, on one thread, with this store."""
+#: Runs the command line where some names of modules have other values.
+_PATCHED = """
+import importlib, json, sys
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, attribute = name.rpartition(".")
+    setattr(importlib.import_module(module), attribute, value)
+from ui.cli import main
+sys.exit(main())
+"""
+
+
+def trinity(
+    store: Path,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    patched: Mapping[str, Any] | None = None,
+) -> subprocess.Popen[str]:
+    """The command line in a process of its own, on one thread, with this store; there, names such as "ray.__version__"
+    can be `patched`."""
+    door = ["-c", _PATCHED, json.dumps(patched)] if patched else ["-m", "ui.cli"]
     return subprocess.Popen(
-        [sys.executable, "-m", "ui.cli", *map(str, arguments), "--store", str(store)],
+        [sys.executable, *door, *map(str, arguments), "--store", str(store)],
         cwd=SOURCE,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
         stdout=subprocess.PIPE,

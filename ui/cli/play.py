@@ -15,6 +15,7 @@ import typer
 from core.fields import Setting
 from core.settings import LOCAL_ENGINE, Settings
 from ui.cli.console import percent, progress, say
+from ui.cli.options import Given
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -38,14 +39,15 @@ P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")
 R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
-def with_ceiling(plan: P, settings: Settings) -> P:
-    """A stored plan; a ceiling and a device that are given now replace the stored ones."""
+def with_ceiling(plan: P, settings: Settings, given: Given) -> P:
+    """A stored plan; a ceiling, a device and an engine that are `given` now replace the stored ones, also those of this
+    app's settings that are not the usual ones."""
     changed: dict[str, Any] = {}
     if settings.max_cost_usd is not None:
         changed["max_cost_usd"] = settings.max_cost_usd
     if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
         changed["computing"] = replace(plan.computing, device=device)
-    if settings.engine != LOCAL_ENGINE:
+    if settings.engine != LOCAL_ENGINE or given.get("engine") is not None:
         changed["engine"] = settings.engine
     return replace(plan, **changed)
 

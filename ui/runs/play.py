@@ -24,7 +24,7 @@ from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs, slots_of
 from core.processes import EngineState, Processes
-from core.settings import ray_address
+from core.settings import LOCAL_ENGINE, ray_address
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
@@ -225,8 +225,13 @@ class EngineNotes:
     _lost_before: int = field(default=0, init=False)  # in other runs of this process
     _one: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def begin(self, engine: str) -> None:
-        """Join the cluster of an engine. Stopped, so that the run can be resumed, where that is not possible now."""
+    def begin(self, plan: RunPlan) -> None:
+        """Join the cluster of a plan's engine, which need not be the one that the run began with. Stopped, so that it
+        can be resumed, where that is not possible now."""
+        engine = engine_of(plan)
+        if hasattr(plan, "engine"):
+            kept = None if engine == LOCAL_ENGINE else engine
+            self.store.runs.amend_key(self.run, "engine", kept, owner=owner())
         try:
             processes = None if ray_address(engine) is None else wiring.processes(engine)
         except ConfigError as error:
@@ -243,8 +248,7 @@ class EngineNotes:
                 self.store.runs.amend_key(self.run, ENGINE_STATE, asdict(state), owner=owner())
 
     def end(self) -> None:
-        """They do nothing more for this run. A cluster that is gone is left, as Ray ends a process that stays; a later
-        run joins anew."""
+        """They do nothing more for this run."""
         with self._one:
             state, processes, self._processes = self._state(), self._processes, None
         if processes is None:
@@ -253,8 +257,6 @@ class EngineNotes:
             processes.check()
         except PoolError:
             processes.leave()
-            wiring.processes.cache_clear()
-            wiring.pocket_pool.cache_clear()
         if state is not None:
             self.store.runs.amend_key(self.run, ENGINE_STATE, None, owner=owner())
             if state.lost:
@@ -381,7 +383,7 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
         with heartbeats(store, run, owner(), tell=engine.tell):
             note_preparation(store, run, None)  # what a process that was killed left
             store.runs.amend_key(run, ENGINE_STATE, None, owner=owner())
-            engine.begin(engine_of(plan_of(store.runs.get(run)) if ready is None else ready.plan))
+            engine.begin(plan_of(store.runs.get(run)) if ready is None else ready.plan)
             if ready is None:  # nobody can be asked
                 plan = plan_of(store.runs.get(run))
                 agree_to_cost(price(store, plan), may_ask=False, agreed=False)
