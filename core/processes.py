@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +121,17 @@ class Helper(Protocol):
         """Close what nobody reads or writes any more, once it has ended."""
 
 
+class Graders(Protocol):
+    """Grade answers on other machines, many side by side."""
+
+    def check_sandbox(self) -> None:
+        """TaskError, with one sentence, where programs cannot be run in a sandbox there."""
+
+    def begin(self, function: str, *texts: str, file: Path | None = None) -> Future[Any]:
+        """What a function, named "module:function", will have said there of texts, and of the `content` of a file of
+        this machine. A Failure where it said nothing."""
+
+
 class _Process:
     """A helper process of this machine."""
 
@@ -160,7 +172,7 @@ class Processes:
     killed. `preload` names modules that they import before they take their first job."""
 
     def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float = WORTH_S) -> None:
-        self._most = most
+        self.most = most
         self._preload = preload
         self._worth_s = worth_s
         self._alone_s = 0.0
@@ -180,17 +192,17 @@ class Processes:
         """What helpers on other machines are doing; None where all are this machine's."""
         return None
 
+    def graders(self) -> Graders | None:
+        """Who grades on other machines; None where this one does."""
+        return None
+
     def check(self) -> None:
         """PoolError where helpers are on other machines, and these are gone for good."""
-
-    def leave(self) -> None:
-        """End the helpers, and what they were started on."""
-        self.close()
 
     def answers(self, function: str, jobs: Sequence[Any], here: Callable[[Any], Any]) -> Iterator[Any]:
         """Yield what `here` answers to each job, in order; `function` answers the same in a helper. When the iterator
         is closed early, helpers that work for it are ended."""
-        if self._most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
+        if self.most < 2 or len(jobs) < 2 or not self._turn.acquire(blocking=False):
             yield from map(here, jobs)
             return
         try:
@@ -209,7 +221,7 @@ class Processes:
 
     def _shared(self, work: _JobList, here: Callable[[Any], Any]) -> Iterator[Any]:
         if self._alone_s >= self._worth_s:
-            self._start()
+            self.start()
         with self._changed:
             self._work = work
             self._changed.notify_all()
@@ -243,13 +255,14 @@ class Processes:
         self.close()
         return None
 
-    def _start(self) -> None:
-        """Start the helpers that are missing; they take jobs when they are ready."""
+    def start(self) -> None:
+        """Start the helpers that are missing, as `answers` does once they are worth it; they take jobs when they are
+        ready."""
         with self._changed:
             if not self._helpers:
                 atexit.unregister(self.close)
                 atexit.register(self.close)
-            while len(self._helpers) < self._most - 1 and self._deaths < MOST_DEATHS:
+            while len(self._helpers) < self.most - 1 and self._deaths < MOST_DEATHS:
                 try:
                     helper = self.new_helper()
                 except OSError as error:

@@ -8,11 +8,13 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, fields
 from itertools import count
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.cluster.logs import WHOSE, Collected, Said, as_sent, tell
 from core.cluster.workers import other_program
 from core.episode import Failure
 from core.errors import ConfigError, PoolError
@@ -23,6 +25,8 @@ from core.pool.wire import Completion
 
 log = logging.getLogger(__name__)
 
+#: The number of a try, its model, its body, and the episode that it is of.
+Try = tuple[int, str, Mapping[str, Any], str]
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
 #: So long after one try a lost caller is looked for again, in seconds.
@@ -46,30 +50,32 @@ class Caller:
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._came: list[tuple[int, Any]] = []
         self._some = asyncio.Event()
+        self._logged = Collected.installed()
 
     async def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and why it can ask nobody (empty: it can)."""
         return os.getpid(), this_program(), self._fault
 
-    async def begin(
-        self, tries: Sequence[tuple[int, str, Mapping[str, Any]]], given_up: Sequence[int]
-    ) -> None:
-        """Begin tries, each with its number, model and body, and give up others."""
+    async def begin(self, tries: Sequence[Try], given_up: Sequence[int]) -> None:
+        """Begin tries and give up others."""
         for number in given_up:
             if (task := self._under_way.pop(number, None)) is not None:
                 task.cancel()
-        for number, model, body in tries:
-            self._under_way[number] = asyncio.create_task(self._try(number, model, body))
+        for number, model, body, episode in tries:
+            context = copy_context()
+            context.run(WHOSE.set, f"episode {episode}" if episode else "")
+            task = asyncio.create_task(self._try(number, model, body), context=context)
+            self._under_way[number] = task
 
-    async def come(self) -> list[tuple[int, Any]]:
-        """The outcomes that came, by the numbers of their tries, waited for as long as TOLD_S: a completion, or the
-        fields of a `CallFailed`."""
+    async def come(self) -> tuple[list[tuple[int, Any]], list[Said]]:
+        """The outcomes that came, by the numbers of their tries, waited for as long as TOLD_S: a completion, the fields
+        of a `CallFailed`, or a fault of this program; and what was logged meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 await self._some.wait()
         self._some.clear()
         came, self._came = self._came, []
-        return came
+        return came, self._logged.taken()
 
     async def _try(self, number: int, model: str, body: Mapping[str, Any]) -> None:
         outcome: Any
@@ -80,8 +86,7 @@ class Caller:
         except CallFailed as error:
             outcome = {one.name: getattr(error, one.name) for one in fields(error)}
         except Exception as fault:
-            log.exception("A try of model %s broke off", model)
-            outcome = {"failure": infrastructure(f"This program failed ({type(fault).__name__}).").failure}
+            outcome = as_sent(fault)
         finally:
             self._under_way.pop(number, None)
         self._came.append((number, outcome))
@@ -98,12 +103,14 @@ class FarClient:
     async def call(
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
     ) -> Completion:
-        """As `ChatClient.call`; a text comes whole."""
+        """As `ChatClient.call`; a text comes whole. A fault of this program there is raised here."""
         hold = await self.callers.free()
         progress.is_sent = True  # from here on nobody knows whether it is
-        outcome = await self.callers.outcome(hold, self.model, body)
+        outcome = await self.callers.outcome(hold, self.model, body, progress.episode)
         if isinstance(outcome, Completion):
             return outcome
+        if isinstance(outcome, Exception):
+            raise outcome
         failure = outcome.pop("failure")
         raise CallFailed(failure, **outcome)
 
@@ -119,17 +126,18 @@ class Callers:
         self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None], check: Callable[[], None]
     ) -> None:
         self._ray, self._numbers, self._check = ray, count(), check
-        self._all = [_Hold(ray, actor, note_lost=note_lost) for actor in actors]
+        #: This process's hold on each.
+        self.holds = [Hold(ray, actor, note_lost=note_lost) for actor in actors]
         try:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
             self.close()
-            raise ConfigError(f"The cluster does not start who asks models: {reason_of(error)}") from error
-        for hold, about in zip(self._all, told, strict=True):
+            raise ConfigError(f"The cluster does not start its helpers: {reason_of(error)}") from error
+        for hold, about in zip(self.holds, told, strict=True):
             hold.take(*about)
-        self._refuse([hold for hold in self._all if hold.fault])
+        self._refuse([hold for hold in self.holds if hold.fault])
 
-    def _refuse(self, holds: Sequence[_Hold]) -> None:
+    def _refuse(self, holds: Sequence[Hold]) -> None:
         """PoolError for callers that cannot ask."""
         if holds:
             self.close()
@@ -138,35 +146,35 @@ class Callers:
     @property
     def up(self) -> int:
         """How many of them are there."""
-        return sum(hold.is_there for hold in self._all)
+        return sum(hold.is_there for hold in self.holds)
 
     @property
     def under_way(self) -> int:
         """Tries whose outcomes are waited for."""
-        return sum(len(hold.waiting) for hold in self._all)
+        return sum(len(hold.waiting) for hold in self.holds)
 
-    async def free(self) -> _Hold:
+    async def free(self) -> Hold:
         """The caller that has the least to do; while all are lost, one is waited for. PoolError where the cluster is
         gone, or none comes."""
         loop = asyncio.get_running_loop()
         until = loop.time() + STARTED_S
         self._check()
-        while not (up := [hold for hold in self._all if hold.is_there]):
+        while not (up := [hold for hold in self.holds if hold.is_there]):
             if loop.time() > until:
                 raise PoolError(
-                    f"The Ray cluster has started nobody who can ask models for {STARTED_S:g} s: see that its machines "
+                    f"The Ray cluster has started none of its helpers again for {STARTED_S:g} s: see that its machines "
                     "are well, then resume, or resume with --engine local."
                 )
-            if all(hold.fault for hold in self._all):
-                self._refuse(self._all)
+            if all(hold.fault for hold in self.holds):
+                self._refuse(self.holds)
             await asyncio.sleep(0.1)
             self._check()
-        return min(up, key=lambda one: len(one.waiting))
+        return min(up, key=lambda one: len(one.waiting) / one.size)
 
-    async def outcome(self, hold: _Hold, model: str, body: Mapping[str, Any]) -> Any:
-        """What came of one try: a completion or the fields of a `CallFailed`."""
+    async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any], episode: str = "") -> Any:
+        """What came of one try, as `Caller.come` says; `episode`: whose it is."""
         number = next(self._numbers)
-        came = hold.begin(number, model, dict(body))
+        came = hold.begin(number, model, dict(body), episode)
         try:
             return await came
         finally:
@@ -175,22 +183,23 @@ class Callers:
 
     def close(self) -> None:
         """End them all."""
-        for hold in self._all:
+        for hold in self.holds:
             hold.close()
 
 
 @dataclass(eq=False)
-class _Hold:
-    """This process's hold on one `Caller`, within the loop that calls."""
+class Hold:
+    """This process's hold on one `Caller`, within the loop that calls. `size`: what it can do beside others' share."""
 
     ray: Any
     actor: Any
     pid: int = 0
+    size: int = 1
     fault: str = ""  # why it cannot ask
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None
-    _tries: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
+    _tries: list[Try] = field(default_factory=list)
     _given_up: list[int] = field(default_factory=list)
     _due: bool = False
     _listens: bool = False
@@ -206,9 +215,11 @@ class _Hold:
         """Take note of what it says about itself."""
         self.pid, self.fault = pid, fault or other_program(program)
 
-    def begin(self, number: int, model: str, body: Mapping[str, Any]) -> asyncio.Future[Any]:
+    def begin(
+        self, number: int, model: str, body: Mapping[str, Any], episode: str = ""
+    ) -> asyncio.Future[Any]:
         """Begin a try, together with others of this moment; its outcome will come."""
-        self._tries.append((number, model, body))
+        self._tries.append((number, model, body, episode))
         self._soon()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting[number] = future
@@ -255,11 +266,12 @@ class _Hold:
             if life != self._life:
                 return
             try:
-                came = asked.result()
+                came, said = asked.result()
             except Exception as error:
                 self._lost(loop, reason_of(error))
                 return
             self.is_up = True
+            tell(said)
             for number, outcome in came:
                 future = self.waiting.pop(number, None)
                 if future is not None and not future.done():

@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.cluster.callers import Caller, Callers, FarClient
+from core.cluster.graders import FarGraders, Grader
 from core.cluster.joining import join
 from core.cluster.workers import FarHelper, Worker
 from core.errors import ConfigError, PoolError
@@ -29,6 +30,8 @@ CALLS_EACH = 500
 #: The cluster is asked for its machines so often, and is gone when it has not answered for so long, in seconds: Ray
 #: ends the driver of a cluster that is gone for 60.
 LOOK_S, GONE_S = 2.0, 30.0
+#: What a helper asks Ray for, in bytes: less than any has.
+ASKED_BYTES = 2**20
 #: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
 _TELLS = "_worker_logs_enabled"
 
@@ -94,14 +97,17 @@ class Machines:
 
 class Cluster(Processes):
     """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
-    helpers there are in all, left out one for each core. ConfigError where Ray is not installed, nobody listens at the
-    address, or the cluster is of another version."""
+    helpers there are in all, left out one for each core. `mixed`: machines that compute other last digits than this one
+    work too. ConfigError where Ray is not installed, nobody listens at the address, or the cluster is of another
+    version."""
 
-    def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, address: str, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
+    ) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
         self.ray, self.dashboard = _joined(address)
         setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
-        self.address = address
+        self.address, self.mixed = address, mixed
         self._machines = Machines(self.ray, address)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
@@ -110,6 +116,8 @@ class Cluster(Processes):
         self._preloaded = tuple(preload)
         self._lost = 0
         self._callers: list[weakref.ref[Callers]] = []
+        self._graders: FarGraders | None = None
+        self._starting = threading.Lock()
 
     @property
     def nodes(self) -> list[str]:
@@ -120,10 +128,12 @@ class Cluster(Processes):
         self._machines.check()
 
     def state(self) -> EngineState:
-        """Its helpers, those that answer jobs and those that try models, and what they have under way."""
+        """Its helpers, those that answer jobs, try models and grade answers, and the tries under way."""
         callers = [found for one in list(self._callers) if (found := one()) is not None]
         return EngineState(
-            helpers=len(self.helpers) + sum(one.up for one in callers),
+            helpers=len(self.helpers)
+            + sum(one.up for one in callers)
+            + (self._graders.up if self._graders else 0),
             machines=len(self.nodes),
             under_way=sum(one.under_way for one in callers),
             lost=self._lost,
@@ -145,6 +155,14 @@ class Cluster(Processes):
         self._callers = [one for one in self._callers if one() is not None] + [weakref.ref(callers)]
         return {spec.name: FarClient(callers, spec.name) for spec in specs}
 
+    def graders(self) -> FarGraders:
+        """One on each machine, kept until this process leaves. ConfigError or PoolError where they do not start."""
+        with self._starting:
+            if self._graders is None:
+                actors = self.actors(Grader, min(self.size, len(self.nodes)), max_concurrency=1000)
+                self._graders = FarGraders(self.ray, actors, self.note_lost, self.check)
+            return self._graders
+
     def leave(self) -> None:
         """Leave the cluster, with all that was started there; one of this machine alone ends. One that is gone cannot
         be left: this process has to end, and does so at once when it is about to."""
@@ -159,12 +177,17 @@ class Cluster(Processes):
         for one in self._callers:
             if (callers := one()) is not None:
                 callers.close()
+        if self._graders is not None:
+            self._graders.close()
         self.ray.shutdown()
 
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
         """So many actors, spread over the machines, which Ray starts again where they are lost."""
-        made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
+        # Of no core, as others' work may have them all; Ray spreads only what asks for something, here for memory.
+        asked = {"num_cpus": 0, "memory": ASKED_BYTES, "max_restarts": -1, "scheduling_strategy": "SPREAD"}
+        made = self.ray.remote(**asked, **options)(kind)
         return [made.remote(*arguments) for _ in range(n)]
 
     def new_helper(self) -> FarHelper:
-        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost, self.check)
+        worker = self.actors(Worker, 1, self._preloaded)[0]
+        return FarHelper(self.ray, worker, self.note_lost, self.check, mixed=self.mixed)

@@ -23,8 +23,9 @@ from typing import Any
 import httpx
 import psutil
 
-from storage.store import open_store
+from storage.store import Store, open_store
 from tests.bench._overhead import message_in
+from tests.zygote import FOLDER, forked
 
 SOURCE = Path(__file__).resolve().parents[2]
 # Ray reads it when it is imported, by whichever test: without it, nobody finds a cluster of 127.0.0.1.
@@ -202,7 +203,7 @@ class Models:
 
     def books(self) -> Counter[str]:
         """Calls and tokens so far, and the most calls at once."""
-        return Counter(httpx.get(f"{self.address}/books", trust_env=False).json())
+        return Counter(httpx.get(f"{self.address}/books", trust_env=False, timeout=60).json())
 
     def pool(
         self, file: Path, *, concurrency: int = 8, key: str = "", models: int = 3, more: str = ""
@@ -252,11 +253,14 @@ def trinity(
     env: Mapping[str, str] | None = None,
     patched: Mapping[str, Any] | None = None,
 ) -> subprocess.Popen[str]:
-    """The command line in a process of its own, on one thread, with this store; there, names such as "ray.__version__"
-    can be `patched`."""
-    door = ["-c", _PATCHED, json.dumps(patched)] if patched else ["-m", "ui.cli"]
+    """The command line in a process of its own, on one thread, with this store; within the suite it is forked off one
+    that has imported what it needs. `patched` are names such as "ray.__version__" with the values that they have there:
+    in a process that is no other one's fork."""
+    program = [str(forked("trinity"))] if FOLDER in os.environ else [sys.executable, "-m", "ui.cli"]
+    if patched is not None:
+        program = [sys.executable, "-c", _PATCHED, json.dumps(patched)]
     return subprocess.Popen(
-        [sys.executable, *door, *map(str, arguments), "--store", str(store)],
+        [*program, *map(str, arguments), "--store", str(store)],
         cwd=SOURCE,
         env={**os.environ, "OMP_NUM_THREADS": "1", **(env or {})},
         stdout=subprocess.PIPE,
@@ -273,28 +277,42 @@ def said(process: subprocess.Popen[str]) -> str:
 
 
 #: What differs from run to run, and is no part of what it came to.
-_OWN = {"id", "run_id", "episode_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd", "reading_s"}
+_OWN = {"id", "run_id", "episode_id", "checkpoint_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd"}
+_OWN |= {"spent_usd", "reading_s", "seconds", "wall_s"}
 
 
 def digest_of(store: Path) -> str:
-    """What the newest run of a store came to: every episode with all of its turns, every update with its numbers and
-    every checkpoint, without times and names."""
+    """What the newest run of a store came to: every episode with all of its turns, plans and what it was forked from,
+    every update with its numbers and candidates, and every checkpoint, of coordinators and planners, without times and
+    names."""
     with closing(open_store(str(store))) as opened:
-        run = opened.runs.list(limit=1)[0]
+        runs = opened.runs.list(limit=1_000)
         came: list[Any] = [
             _plain(opened.episodes.get(name))
-            for name in sorted(one.id for one in opened.episodes.of_run(run.id))
+            for name in sorted(one.id for one in opened.episodes.of_run(runs[0].id))
         ]
-        for update in opened.learning.updates(run.id):
-            came.append(_plain(update.stats))
-            if opened.checkpoints.has(update.checkpoint_id or ""):
-                came.append(opened.checkpoints.load(update.checkpoint_id or "").vector.tolist())
-        if (state := opened.learning.state(run.id)) is not None:
+        for update in opened.learning.updates(runs[0].id):
+            came += [_plain(update), _plain(opened.learning.candidates(runs[0].id, update.index))]
+            came.append(_weights_of(opened, update.checkpoint_id))
+        if (state := opened.learning.state(runs[0].id)) is not None:
             came.append(hashlib.sha256(state[1]).hexdigest())
+        # Checkpoints are called by their content, to which the run that made them belongs.
+        named = {one.id: str(_weights_of(opened, one.id)) for one in opened.checkpoints.list(planners=None)}
+        # A run's episodes are called by what follows the first letter of its own name.
+        named |= {one.id[1:]: f"RUN{number}" for number, one in enumerate(reversed(runs))}
     text = json.dumps(came, sort_keys=True, default=str)
-    return hashlib.sha256(
-        re.sub(r"VERDICT-\w+", "VERDICT", text.replace(run.id, "RUN")).encode()
-    ).hexdigest()[:16]
+    for name, meant in named.items():
+        text = text.replace(name, meant)
+    return hashlib.sha256(re.sub(r"VERDICT-\w+", "VERDICT", text).encode()).hexdigest()[:16]
+
+
+def _weights_of(store: Store, checkpoint: str | None) -> str | None:
+    """A digest of the numbers of a coordinator or planner; None where there is none."""
+    if checkpoint is None or not store.checkpoints.has(checkpoint, planner=None):
+        return None
+    if store.checkpoints.has(checkpoint, planner=True):
+        return str(store.checkpoints.get(checkpoint).config["weights_sha256"])
+    return hashlib.sha256(store.checkpoints.load(checkpoint).vector.tobytes()).hexdigest()
 
 
 def _plain(value: Any) -> Any:

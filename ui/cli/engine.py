@@ -89,8 +89,9 @@ def cluster_file(launcher: Launcher) -> str:
 
 @dataclass(slots=True)
 class Machine:
-    """A machine of a cluster: its cores and GPUs as Ray counts them, its versions (empty: it did not say), whether each
-    key variable is set there, and what is wrong with it (empty: nothing)."""
+    """A machine of a cluster: its cores and GPUs as Ray counts them, its versions (empty: it did not say), whether it
+    computes to the same last digit as this one, without which it calls models and runs none, whether each key variable
+    is set there, and what is wrong with it (empty: nothing)."""
 
     host: str
     address: str
@@ -98,6 +99,7 @@ class Machine:
     gpus: float
     python: str = ""
     trinity: str = ""
+    same_digits: bool | None = None
     keys: dict[str, bool] = field(default_factory=dict)
     problem: str = ""
 
@@ -128,22 +130,24 @@ def show(
         try:
             found = machines(cluster, keys)
         finally:
-            cluster.close()
-            cluster.ray.shutdown()
+            cluster.leave()
     if as_json:
         print_json([asdict(one) for one in found])
     else:
         print_table(
-            ["machine", "address", ">cores", ">GPUs", "Python", "Trinity Inspector", *keys],
+            ["machine", "address", ">cores", ">GPUs", "Python", "Trinity Inspector", "same digits", *keys],
             [
                 (one.host, one.address, f"{one.cores:g}", f"{one.gpus:g}", one.python, one.trinity)
-                + tuple({True: "yes", False: "no", None: ""}[one.keys.get(key)] for key in keys)
+                + tuple(_YES_NO[told] for told in (one.same_digits, *map(one.keys.get, keys)))
                 for one in found
             ],
         )
     if wrong := [one.problem for one in found if one.problem]:
         more = f" {len(wrong)} of {len(found)} machines cannot do their part." if len(wrong) > 1 else ""
         raise ConfigError(wrong[0] + more)
+
+
+_YES_NO = {True: "yes", False: "no", None: ""}
 
 
 def _keys_of(pool: str) -> list[str]:
@@ -167,6 +171,7 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
 
     from core.cluster.joining import START_S
     from core.cluster.workers import Worker
+    from core.pocket.devices import fingerprint
 
     ray, asked = cluster.ray, []
     for node in ray.nodes():
@@ -177,7 +182,8 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
     until = time.monotonic() + START_S
     for machine, worker, about in asked:
         try:
-            _, (machine.python, machine.trinity) = ray.get(about, timeout=max(0.1, until - time.monotonic()))
+            _, runs, digits = ray.get(about, timeout=max(0.1, until - time.monotonic()))
+            (machine.python, machine.trinity), machine.same_digits = runs, digits == fingerprint()
             machine.problem = _other_versions(machine)
             if not machine.problem:
                 told = ray.get(worker.answer.remote("ui.program:have_values", [*keys]), timeout=START_S)

@@ -225,13 +225,12 @@ class EngineNotes:
     _lost_before: int = field(default=0, init=False)  # in other runs of this process
     _one: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def begin(self, plan: RunPlan) -> None:
-        """Join the cluster of a plan's engine, which need not be the one that the run began with. Stopped, so that it
-        can be resumed, where that is not possible now."""
-        engine = engine_of(plan)
-        if hasattr(plan, "engine"):
-            kept = None if engine == LOCAL_ENGINE else engine
-            self.store.runs.amend_key(self.run, "engine", kept, owner=owner())
+    def begin(self, engine: str) -> None:
+        """Join the cluster of an engine, which may be another one than before. Stopped, so that the run can be resumed,
+        where that is not possible now."""
+        self.store.runs.amend_key(
+            self.run, "engine", None if engine == LOCAL_ENGINE else engine, owner=owner()
+        )
         try:
             processes = None if ray_address(engine) is None else wiring.processes(engine)
         except ConfigError as error:
@@ -248,7 +247,8 @@ class EngineNotes:
                 self.store.runs.amend_key(self.run, ENGINE_STATE, asdict(state), owner=owner())
 
     def end(self) -> None:
-        """They do nothing more for this run."""
+        """They do nothing more for this run. A cluster that is gone is left, as Ray ends a process that stays; a later
+        run joins anew."""
         with self._one:
             state, processes, self._processes = self._state(), self._processes, None
         if processes is None:
@@ -256,7 +256,7 @@ class EngineNotes:
         try:
             processes.check()
         except PoolError:
-            processes.leave()
+            wiring.leave_cluster()
         if state is not None:
             self.store.runs.amend_key(self.run, ENGINE_STATE, None, owner=owner())
             if state.lost:
@@ -358,7 +358,7 @@ def common_parts(
         "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),
         "pool": pool,
         "tasks": tasks,
-        "grade": grading(store, [*tasks, *others], plan.tasks),
+        "grade": grading(store, [*tasks, *others], plan.tasks, engine=plan.engine),
         "shelf": store.episodes.shared_replies(pool.specs) if reused else None,
     }
 
@@ -383,7 +383,7 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
         with heartbeats(store, run, owner(), tell=engine.tell):
             note_preparation(store, run, None)  # what a process that was killed left
             store.runs.amend_key(run, ENGINE_STATE, None, owner=owner())
-            engine.begin(plan_of(store.runs.get(run)) if ready is None else ready.plan)
+            engine.begin(engine_of(plan_of(store.runs.get(run)) if ready is None else ready.plan))
             if ready is None:  # nobody can be asked
                 plan = plan_of(store.runs.get(run))
                 agree_to_cost(price(store, plan), may_ask=False, agreed=False)

@@ -11,9 +11,10 @@ import json
 import logging
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from core.settings import (
     Computing,
     Dtype,
     Settings,
+    is_mixed,
     ray_address,
     read_settings,
 )
@@ -47,6 +49,7 @@ from storage.store import Store
 from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
+    from core.cluster.cluster import Cluster
     from core.coordinator.encoder import Encoder
     from core.episode import Task
     from core.planner.planner import LanguagePlanner
@@ -150,9 +153,14 @@ def resolve_pool(name: str, *, judged: bool = True, engine: str = LOCAL_ENGINE) 
     return build_pool(specs if judged else slots_of(specs), os.environ, processes(engine))
 
 
-@cache
 def pocket_pool(engine: str = LOCAL_ENGINE) -> PocketPool:
-    """The embedded pool, one for a process, so that its models are loaded once. ConfigError without weights."""
+    """The embedded pool, one for a process and engine, so that its models are loaded once. ConfigError without
+    weights."""
+    return _pocket_pool(processes(engine))
+
+
+@lru_cache(maxsize=2)  # of this machine, and of the cluster that was joined last
+def _pocket_pool(processes: Processes) -> PocketPool:
     from core.pocket.pool import PocketPool
 
     missing = [model for model in MODELS if not (WEIGHTS / model / "model.safetensors").exists()]
@@ -161,25 +169,45 @@ def pocket_pool(engine: str = LOCAL_ENGINE) -> PocketPool:
             f"The pocket models {', '.join(missing)} have no weights in {WEIGHTS}: "
             "install Trinity Inspector again, or train them with 'trinity pocket train'."
         )
-    return PocketPool(processes=processes(engine))
+    return PocketPool(processes=processes)
 
 
 _PRELOAD = ("core.pocket.pool", "core.coordinator.encoder")
+#: The cluster that this process is in, by its engine: Ray allows one at a time.
+_joined: dict[str, Cluster] = {}
+_joining = threading.Lock()
+
+
+def processes(engine: str = LOCAL_ENGINE) -> Processes:
+    """Who shares the work of small models with this process: never more in all than the machine has cores; or as many
+    as a Ray cluster has, which is joined, and another one left. ConfigError where that is not possible."""
+    if (address := ray_address(engine)) is None:
+        return _of_this_machine()
+    from core.cluster.cluster import Cluster
+
+    with _joining:
+        if engine not in _joined:
+            _leave()
+            most = settings().processes
+            _joined[engine] = Cluster(address, most, preload=_PRELOAD, mixed=is_mixed(engine))
+        return _joined[engine]
+
+
+def leave_cluster() -> None:
+    """Leave the cluster that this process is in, if it is in one, so that no helper waits there for its next run."""
+    with _joining:
+        _leave()
+
+
+def _leave() -> None:
+    while _joined:
+        _joined.popitem()[1].leave()
 
 
 @cache
-def processes(engine: str = LOCAL_ENGINE) -> Processes:
-    """Who shares the work of small models with this process: never more in all than the machine has cores; or as many
-    as a Ray cluster has. ConfigError where that cannot be joined."""
+def _of_this_machine() -> Processes:
     chosen = settings().processes
-    if (address := ray_address(engine)) is not None:
-        from core.cluster.cluster import Cluster
-
-        return Cluster(address, chosen, preload=_PRELOAD)
-    return Processes(
-        cores() if chosen is None else min(chosen, cores()),
-        preload=_PRELOAD,
-    )
+    return Processes(cores() if chosen is None else min(chosen, cores()), preload=_PRELOAD)
 
 
 def pool_specs(name: str) -> tuple[ModelSpec, ...]:

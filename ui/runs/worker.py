@@ -55,6 +55,8 @@ def play_claimed(store: Store, run: str) -> int:
     except Exception:
         log.exception("The worker of run %s broke", run)
         return 1
+    finally:
+        wiring.leave_cluster()
     return int(store.runs.get(run).status is RunStatus.FAILED)
 
 

@@ -3,29 +3,42 @@ wrong. The cluster, its drivers and the models are real processes of this machin
 
 from __future__ import annotations
 
+import logging
+import os
 import re
-import signal
-import subprocess
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
+from core.cluster.callers import Caller
 from core.cluster.cluster import Cluster
+from core.episode import EpisodeFinished, Task
 from core.errors import ConfigError
+from core.play.drive import drive_many
+from core.play.policies import RandomPolicy
+from core.pocket import MODELS
+from core.pool.client import Limits, Progress
+from core.pool.hosted import HttpPool
+from core.pool.spec import ModelSpec
 from core.settings import ray_address
 from storage.store import open_store
 from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
+from tests.bench._same import IMPORTS, Series, commands
+from tests.builders.play import births
+from tests.core.planner.tiny import tiny_planner
+from tests.zygote import Command, begin
 
 pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
+#: What every kind of run is played over; in the evolution over HTTP helpers ask and read.
+KINDS = ("pocket run", "pocket fork", "pocket evolve", "pocket train", "HTTP evolve")
 BATCH = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--max-cost", 5)
 
 
@@ -42,59 +55,6 @@ def served() -> Iterator[Models]:
         yield found
 
 
-@dataclass(frozen=True)
-class Undisturbed:
-    """A run that nothing happens to, on this machine alone: how it was asked for, and what it came to."""
-
-    asked: Sequence[object]
-    calls: int
-    digest: str
-
-
-#: The most that a call of it can cost, in USD.
-BOUND_USD = 600e-6
-
-
-@pytest.fixture(scope="module")
-def undisturbed(served: Models, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    folder = tmp_path_factory.mktemp("undisturbed")
-    pool = served.pool(folder / "pool.toml", more="max_tokens = 50\n")
-    asked, before = (*BATCH, "--n", 60, "--pool", pool), served.books()["calls"]
-    said(trinity(folder / "here.db", *asked))
-    return Undisturbed(asked, served.books()["calls"] - before, digest_of(folder / "here.db"))
-
-
-@dataclass
-class Watched:
-    """A run that plays, beside the books of the models that it asks."""
-
-    served: Models
-    process: subprocess.Popen[str]
-    before: Counter[str]
-
-    def wait_for(self, calls: float) -> None:
-        """Until so many calls have been made."""
-        while self.served.books()["calls"] < self.before["calls"] + calls:
-            assert self.process.poll() is None, self.process.communicate()
-            time.sleep(0.02)
-
-    def usd(self) -> float:
-        """What has been billed since it began."""
-        now = self.served.books()
-        return sum(price * (now[key] - self.before[key]) for key, price in PRICES.items())
-
-    def refused(self) -> str:
-        """What it said when it ended without its end: one sentence, and how to go on."""
-        out, err = self.process.communicate()
-        assert self.process.returncode == 1, (out, err)
-        assert "Traceback" not in out + err
-        return err
-
-
-#: USD for each token.
-PRICES = {"tokens_in": 1e-6, "tokens_out": 2e-6}
-
-
 def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
     nodes: Nodes, served: Models, tmp_path: Path
 ) -> None:
@@ -106,9 +66,104 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
         said(trinity(store, *BATCH, "--n", 30, "--pool", pool, "--engine", address, env=env))
         after = served.books()
         paid = {one: after[one] - before[one] for one in ("calls", "tokens_in", "tokens_out")}
-        assert _spent(store) == pytest.approx(sum(price * paid[key] for key, price in PRICES.items()))
+        assert _spent(store) == pytest.approx((paid["tokens_in"] + 2 * paid["tokens_out"]) / 1e6)
         came.append((digest_of(store), paid))
     assert came[0] == came[1]
+
+
+def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
+    nodes: Nodes, served: Models, tmp_path: Path
+) -> None:
+    planner = tiny_planner().frozen(models=MODELS).save(tmp_path / "planner")
+    came: dict[str, list[dict[str, Any]]] = {}
+    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
+        folder = tmp_path / name
+        folder.mkdir()
+        found = commands(
+            folder, dict.fromkeys(("pocket", "HTTP"), planner), served.pool(folder / "pool.toml")
+        )
+        series = Series(str(folder), engine, helpers, {kind: found[kind] for kind in KINDS})
+        with open(os.devnull) as silence, (folder / "said").open("w") as said:
+            played = Command(series.argv, str(SOURCE), series.environment, IMPORTS)
+            ended = begin(played, [silence.fileno(), said.fileno(), said.fileno()]).ended()
+        assert ended == 0, (folder / "said").read_text()[-2000:]
+        came[name] = series.came()
+    [here], [two, four] = came["here"], came["far"]
+    assert len({one["digest"] for one in here.values()}) == len(KINDS)
+    for kind, undisturbed in here.items():
+        assert two[kind]["digest"] == four[kind]["digest"] == undisturbed["digest"], kind
+        assert two[kind]["helped"] > 0 < four[kind]["helped"], f"{kind} was played without its helpers"
+
+
+class FaultyClient:
+    """Warns at each try and fails at it, as a mistake of this program would."""
+
+    async def call(self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress) -> Any:
+        logging.getLogger("faulty").warning("This try is going to fail.")
+        raise ZeroDivisionError("a mistake of the program")
+
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
+
+class FaultyCaller(Caller):
+    """In an actor: has such clients."""
+
+    def __init__(self, specs: Sequence[ModelSpec], limits: Limits) -> None:
+        super().__init__(specs, limits)
+        self._clients = {spec.name: FaultyClient() for spec in specs}
+
+
+@pytest.fixture
+def joined(nodes: Nodes) -> Iterator[Cluster]:
+    found = Cluster(nodes.address, 1)
+    yield found
+    found.leave()
+
+
+def test_what_goes_wrong_in_a_helper_is_told_as_where_it_goes_wrong_here(
+    joined: Cluster, served: Models, caplog: pytest.LogCaptureFixture
+) -> None:
+    specs = [ModelSpec("m0", base_url=f"{served.address}/v1", concurrency=4)]
+    tasks = [Task(f"t{n}", f"What is {n} + 1?", str(n), "exact", "math") for n in range(2)]
+    episodes = [replace(one, models=("m0",)) for one in births("r1", tasks, "random", budget=2)]
+    errors: dict[str, list[str | None]] = {}
+    logged: dict[str, list[str]] = {}
+    for name, clients in {
+        "here": lambda specs, limits: {spec.name: FaultyClient() for spec in specs},
+        "far": lambda specs, limits: joined.clients(specs, limits, FaultyCaller),
+    }.items():
+        caplog.clear()
+        with closing(HttpPool(specs, clients=clients)) as pool:
+            played = drive_many(episodes, RandomPolicy(("m0",)), pool, lambda asked: [False] * len(asked))
+            errors[name] = [one.episode.error for one in played if isinstance(one, EpisodeFinished)]
+        logged[name] = [one.getMessage() for one in caplog.records if one.name == "core.pool.pool"]
+    # On each episode, and in the log with whose call it was and where in the program that happened.
+    assert errors["far"] == errors["here"]
+    assert {*errors["far"]} == {
+        "This program failed at a call to model 'm0' (ZeroDivisionError); its log says more."
+    }
+    assert sorted(logged["far"]) == sorted(logged["here"])
+    assert all(any(one.id in said for said in logged["far"]) for one in episodes)
+    assert re.search(r"of the cluster, episode \S+:\nTraceback.*test_cluster\.py", caplog.text, re.DOTALL)
+    warned = [one.getMessage() for one in caplog.records if one.name == "faulty"]
+    assert [said.partition(", ")[2] for said in sorted(warned)] == [
+        f"episode {one.id}: This try is going to fail." for one in episodes
+    ]
+
+    # A job that fails there is worked out here, which is said once, as it takes longer.
+    caplog.clear()
+    helper = joined.new_helper()
+    assert helper.ready()
+    for _ in range(2):
+        assert helper.answer("tests.core.jobs:failing", 1) == {"answer": None}
+    assert helper.answer("tests.core.jobs:warning", 2) == {"answer": 2}
+    helper.end()
+    assert re.fullmatch(
+        r"A helper of the cluster failed, .*This job cannot be done\.\n"
+        r"Process \d+ on \S+ of the cluster: This job is strange: 2",
+        "\n".join(one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING),
+    )
 
 
 def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
@@ -134,59 +189,6 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     assert served.books()["calls"] - before - undisturbed <= undisturbed + 2 * 24
 
 
-def test_a_killed_driver_goes_on_from_its_store_and_a_lost_node_stops_nothing(
-    nodes: Nodes, served: Models, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    store, env, before = tmp_path / "far.db", {"TRINITY_PROCESSES": "3"}, served.books()
-    killed = trinity(store, *undisturbed.asked, "--engine", f"ray={nodes.address}", env=env)
-    Watched(served, killed, before).wait_for(0.3 * undisturbed.calls)
-    killed.kill()
-    killed.communicate()
-    resumed = Watched(served, trinity(store, "run", "--resume", _newest(store), env=env), before)
-    resumed.wait_for(0.6 * undisturbed.calls)
-    nodes.lose_one()
-    said(resumed.process)
-    nodes.add_one()
-    assert digest_of(store) == undisturbed.digest
-    # The servers' books hold what lost calls really cost, ours the most that it can have been.
-    assert resumed.usd() <= _spent(store) <= resumed.usd() + 60 * BOUND_USD
-
-
-def test_a_caller_that_hangs_is_started_again_and_its_calls_are_paid_at_their_bound(
-    nodes: Nodes, served: Models, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    store, before, patched = tmp_path / "far.db", served.books(), {"core.cluster.callers.SILENT_S": 4.0}
-    engine, env = ("--engine", f"ray={nodes.address}"), {"TRINITY_PROCESSES": "3"}
-    process = trinity(store, *undisturbed.asked, *engine, env=env, patched=patched)
-    run = Watched(served, process, before)
-    run.wait_for(0.3 * undisturbed.calls)
-    assert nodes.lose("Caller", signal.SIGSTOP)
-    told = said(process)
-    assert "has said nothing for 4 s, and is started again" in told
-    assert "(raylet)" not in told, "Ray tells of it among what --json writes"
-    assert digest_of(store) == undisturbed.digest
-    lost = served.books()["calls"] - before["calls"] - undisturbed.calls
-    assert 0 < lost <= 24
-    # It may have stopped between an answer and its telling of it: that one is paid for twice.
-    assert run.usd() <= _spent(store) <= run.usd() + 24 * BOUND_USD
-
-
-def test_when_the_store_cannot_be_written_nothing_more_is_asked(
-    nodes: Nodes, served: Models, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    store, before = tmp_path / "far.db", served.books()
-    process = trinity(store, *undisturbed.asked, "--engine", f"ray={nodes.address}")
-    run = Watched(served, process, before)
-    run.wait_for(0.3 * undisturbed.calls)
-    psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1, 1))
-    time.sleep(1.0)
-    asked = served.books()["calls"]
-    assert "store" in run.refused()
-    assert served.books()["calls"] == asked
-    said(trinity(store, "run", "--resume", _newest(store), "--engine", "local"))
-    assert digest_of(store) == undisturbed.digest
-
-
 def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models, tmp_path: Path) -> None:
     pool = served.pool(tmp_path / "pool.toml", key=KEY)
     engine = ("--engine", f"ray={nodes.address}")
@@ -197,50 +199,6 @@ def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models
     assert "of the cluster" in err
     assert "Traceback" not in err
     assert "sesame" not in err
-
-
-def test_a_machine_with_another_version_is_refused(nodes: Nodes, served: Models, tmp_path: Path) -> None:
-    info = tmp_path / "other" / "trinity_inspector-0.0.1.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: trinity-inspector\nVersion: 0.0.1\n")
-    asked = (*BATCH, "--n", 4, "--pool", served.pool(tmp_path / "pool.toml"))
-    engine, env = ("--engine", f"ray={nodes.address}"), {"TRINITY_PROCESSES": "4"}
-    nodes.add_one(PYTHONPATH=f"{info.parent}:{SOURCE}")
-    try:
-        other = Watched(served, trinity(tmp_path / "s.db", *asked, *engine, env=env), served.books())
-        assert "and Trinity Inspector 0.0.1: install Python" in other.refused()
-    finally:
-        nodes.lose_one()
-    process = trinity(tmp_path / "s.db", *asked, *engine, patched={"ray.__version__": "2.1.0"})
-    told = Watched(served, process, served.books()).refused()
-    assert re.search(
-        r"runs Ray \S+ and Python \S+, this process Ray 2\.1\.0 and .*: install here what runs", told
-    )
-
-
-def test_a_cluster_that_is_gone_ends_the_run_which_goes_on_without_one(
-    nodes: Nodes, served: Models, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    store, before, patched = tmp_path / "far.db", served.books(), {"core.cluster.cluster.GONE_S": 6.0}
-    process = trinity(store, *undisturbed.asked, "--engine", f"ray={nodes.address}", patched=patched)
-    run = Watched(served, process, before)
-    run.wait_for(0.3 * undisturbed.calls)
-    nodes.lose_all()  # no test after this one has the cluster
-    assert "The Ray cluster is gone: it has not answered for 6 s." in run.refused()
-    with closing(open_store(str(store))) as opened:
-        ended = opened.runs.list(limit=1)[0]
-    assert (ended.status, ended.error) == ("interrupted", _GONE)
-    said(trinity(store, "run", "--resume", ended.id, "--engine", "local"))
-    assert digest_of(store) == undisturbed.digest
-    assert run.usd() <= _spent(store) <= run.usd() + 48 * BOUND_USD
-    with closing(open_store(str(store))) as opened:
-        assert "engine" not in opened.runs.get(ended.id).config
-
-
-_GONE = (
-    "The Ray cluster is gone: it has not answered for 6 s. Start it and resume, or resume with --engine local, on this "
-    "machine alone; the results are the same."
-)
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
@@ -263,8 +221,3 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 def _spent(store: Path) -> float:
     with closing(open_store(str(store))) as opened:
         return opened.runs.spent_usd(opened.runs.list(limit=1)[0].id)
-
-
-def _newest(store: Path) -> str:
-    with closing(open_store(str(store))) as opened:
-        return opened.runs.list(limit=1)[0].id

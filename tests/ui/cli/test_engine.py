@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
@@ -68,6 +70,20 @@ def test_ray_reads_the_file_for_kubernetes(world: Sums) -> None:
         assert container["image"].endswith(f":{version('trinity-inspector')}")
         assert container["envFrom"] == [{"secretRef": {"name": "trinity-keys"}}]
         assert container["env"] == [{"name": "RAY_USAGE_STATS_ENABLED", "value": "0"}]
+
+
+#: A worker that plays one run after the other joins a cluster for each.
+AGAIN = """
+import sys
+from ui.runs import wiring
+first = wiring.processes(sys.argv[1])
+assert wiring.processes(sys.argv[1]) is first
+wiring.leave_cluster()
+second = wiring.processes(sys.argv[1])
+assert wiring.pocket_pool(sys.argv[1]) is wiring.pocket_pool(sys.argv[1])
+print(len(second.nodes), second.state().machines)
+wiring.leave_cluster()
+"""
 
 
 @pytest.mark.parametrize("launcher", Launcher)
@@ -145,14 +161,55 @@ def test_the_machines_of_a_cluster_are_shown_with_the_keys_of_their_own(
         assert len(machines) == 2
         for one in machines:
             assert (one["cores"], one["gpus"], one["keys"], one["problem"]) == (1, 0, {THERE: True}, "")
+            assert one["same_digits"] is True
             assert (one["python"], one["trinity"]) == (
                 platform.python_version(),
                 version("trinity-inspector"),
             )
         short = shown(THERE, NOWHERE)
+        again = subprocess.run(
+            [sys.executable, "-c", AGAIN, f"ray={nodes.address}"], capture_output=True, text=True, check=False
+        )
+    assert (again.returncode, again.stdout.strip()) == (0, "2 2"), again.stderr
     assert short.returncode == 1
     assert [one["keys"] for one in json.loads(short.stdout)] == [{THERE: True, NOWHERE: False}] * 2
     assert short.stderr.count("\n") == 1
     assert f"of the cluster has no value for {NOWHERE}: " in short.stderr
     assert "2 of 2 machines" in short.stderr
     assert "sesame" not in short.stdout + short.stderr + well.stdout
+
+
+@pytest.mark.process
+def test_a_cluster_that_ray_start_made_is_joined_by_whoever_has_its_token(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    homes = {name: tmp_path / name for name in ("same", "other", "none")}
+    for name, home in homes.items():
+        (home / ".ray").mkdir(parents=True)
+        if name != "none":
+            (home / ".ray" / "auth_token").write_text((name * 64)[:64])
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        port, clients = one.getsockname()[1], other.getsockname()[1]
+
+    def begun(*words: object, home: str) -> subprocess.Popen[str]:
+        env = {**os.environ, "HOME": str(homes[home]), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+        env.pop("RAY_AUTH_MODE", None)
+        return subprocess.Popen(
+            [sys.executable, "-m", *map(str, words)],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    head = ("ray.scripts.scripts", "start", "--head", "--block", "--port", port, "--num-cpus", 1)
+    show = ("ui.cli", "engine", "show", "--engine", f"ray=127.0.0.1:{port}")
+    with begun(*head, "--include-dashboard=false", "--ray-client-server-port", clients, home="same") as ray:
+        try:
+            assert ray.stdout
+            assert any("Ray runtime started" in line for line in ray.stdout)
+            said = {home: begun(*show, home=home).communicate()[0] for home in homes}
+        finally:
+            ray.terminate()
+    assert version("trinity-inspector") in said["same"]
+    assert "asks for a token: copy ~/.ray/auth_token from the cluster's head" in said["none"]
+    assert "asks for a token, and this machine has another one: copy" in said["other"]

@@ -174,7 +174,6 @@ def test_a_plan_is_what_it_ever_was(
     config = to_config(plan) | {"name": plan.name}
     computing = config.pop("computing", None)  # asked for since a device can be chosen
     assert computing == (None if kind is TrainingPlan else {"device": "auto", "dtype": None})
-    assert config.pop("engine") == "local"  # asked for since there is another one
     assert config.pop("sketches", None) is None  # chosen once an encoder is there
     assert digest_of(config["evolution" if kind is EvolutionPlan else "learning"]) == of_config
     assert digest_of(config) == of_plan
