@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import logging
+import os
+import re
+import socket
+import sys
 import threading
 import time
 import weakref
@@ -14,10 +20,10 @@ from core.cluster.callers import Caller, Callers, FarClient
 from core.cluster.graders import FarGraders, Grader
 from core.cluster.joining import join
 from core.cluster.workers import FarHelper, Worker
-from core.errors import PoolError
+from core.errors import ConfigError, PoolError
 from core.pool.client import Client, Limits
 from core.pool.spec import ModelSpec
-from core.processes import EngineState, Processes
+from core.processes import EngineState, Processes, doomed
 
 #: Calls that one caller is given side by side before another one is started.
 CALLS_EACH = 500
@@ -30,11 +36,37 @@ ASKED_BYTES = 2**20
 _TELLS = "_worker_logs_enabled"
 
 
-class Machines:
-    """The machines of a cluster, asked for again and again in a thread: a cluster that is gone never answers."""
+def _joined(address: str) -> tuple[Any, str]:
+    """As `join`; where Ray refuses another version of itself or of Python, what to install."""
+    try:
+        return join(address)
+    except ConfigError as error:
+        found = re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error))  # the cluster's, then this process's
+        if len(found) != 2:
+            raise
+        there, here = (f"Ray {ray} and Python {python}" for ray, python in found)
+        raise ConfigError(
+            f"The Ray cluster at {address} runs {there}, this process {here}: install here what runs there."
+        ) from error
 
-    def __init__(self, ray: Any) -> None:
+
+def _end_at_once() -> None:
+    """End this process before Ray tries to leave a cluster that is gone: it hangs over that, or crashes."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+class Machines:
+    """The machines of a cluster, asked for again and again in a thread, as a cluster that is gone never answers; nor is
+    it asked while nobody listens where its head was."""
+
+    def __init__(self, ray: Any, address: str) -> None:
         self._ray, self._over = ray, threading.Event()
+        head = address if address.startswith("ray://") else ray.get_runtime_context().gcs_address
+        host, _, port = str(head).removeprefix("ray://").rpartition(":")
+        self._head = host.strip("[]"), int(port)
         #: The addresses of those that were there a moment ago.
         self.addresses = self._asked()
         self._heard = time.monotonic()
@@ -42,7 +74,7 @@ class Machines:
 
     def check(self) -> None:
         """PoolError where the cluster is gone."""
-        if self._over.is_set() or time.monotonic() - self._heard > GONE_S:
+        if not self._over.is_set() and time.monotonic() - self._heard > GONE_S:
             raise PoolError(
                 f"The Ray cluster is gone: it has not answered for {GONE_S:g} s. Start it and resume, or resume with "
                 "--engine local, on this machine alone; the results are the same."
@@ -54,7 +86,8 @@ class Machines:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            with suppress(Exception):  # of a client that lost its connection
+            with suppress(Exception):  # also of a client that lost its connection
+                socket.create_connection(self._head, LOOK_S).close()
                 self.addresses = self._asked()
                 self._heard = time.monotonic()
 
@@ -72,10 +105,10 @@ class Cluster(Processes):
         self, address: str, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
     ) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
-        self.ray, self.dashboard = join(address)
+        self.ray, self.dashboard = _joined(address)
         setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
         self.address, self.mixed = address, mixed
-        self._machines = Machines(self.ray)
+        self._machines = Machines(self.ray, address)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
         self.size = most or (cpus if address else max(1, cpus - 1))
@@ -131,7 +164,14 @@ class Cluster(Processes):
             return self._graders
 
     def leave(self) -> None:
-        """Leave the cluster, with all that was started there; one of this machine alone ends."""
+        """Leave the cluster, with all that was started there; one of this machine alone ends. One that is gone cannot
+        be left: this process has to end, and does so at once when it is about to."""
+        try:
+            self.check()
+        except PoolError:
+            doomed.set()
+            atexit.register(_end_at_once)
+            return
         self._machines.close()
         self.close()
         for one in self._callers:
