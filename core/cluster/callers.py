@@ -312,7 +312,7 @@ class Hold:
 
     def _look_for(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait until it is there again."""
-        if self._closed:
+        if self._closed or not self.ray.is_initialized():
             return
         asked = self.actor.about.remote().future()
 

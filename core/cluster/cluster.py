@@ -33,7 +33,9 @@ LOOK_S, GONE_S = 2.0, 30.0
 #: What a helper asks Ray for, in bytes: less than any has.
 ASKED_BYTES = 2**20
 #: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
-_TELLS = "_worker_logs_enabled"
+_TELLS = "worker", "_worker_logs_enabled"
+#: Whether Ray starts a cluster of its own where it is asked for something by a process that is in none.
+_JOINS = "auto_init_hook", "enable_auto_connect"
 
 
 def _joined(address: str) -> tuple[Any, str]:
@@ -106,7 +108,8 @@ class Cluster(Processes):
     ) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
         self.ray, self.dashboard = _joined(address)
-        setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
+        for module, name in (_TELLS, _JOINS):
+            setattr(importlib.import_module(f"ray._private.{module}"), name, False)
         self.address, self.mixed = address, mixed
         self._machines = Machines(self.ray, address)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
@@ -118,6 +121,7 @@ class Cluster(Processes):
         self._callers: list[weakref.ref[Callers]] = []
         self._graders: FarGraders | None = None
         self._starting = threading.Lock()
+        atexit.register(self._at_exit)  # before Ray's own end, which would look like a loss of all helpers
 
     @property
     def nodes(self) -> list[str]:
@@ -165,13 +169,11 @@ class Cluster(Processes):
 
     def leave(self) -> None:
         """Leave the cluster, with all that was started there; one of this machine alone ends. One that is gone cannot
-        be left: this process has to end, and does so at once when it is about to."""
-        try:
-            self.check()
-        except PoolError:
+        be left: this process has to end."""
+        if self._is_gone:
             doomed.set()
-            atexit.register(_end_at_once)
             return
+        atexit.unregister(self._at_exit)
         self._machines.close()
         self.close()
         for one in self._callers:
@@ -180,6 +182,19 @@ class Cluster(Processes):
         if self._graders is not None:
             self._graders.close()
         self.ray.shutdown()
+
+    @property
+    def _is_gone(self) -> bool:
+        try:
+            self.check()
+        except PoolError:
+            return True
+        return False
+
+    def _at_exit(self) -> None:
+        if self._is_gone:
+            _end_at_once()
+        self.leave()
 
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
         """So many actors, spread over the machines, which Ray starts again where they are lost."""

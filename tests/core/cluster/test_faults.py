@@ -104,9 +104,8 @@ def test_a_killed_driver_goes_on_from_its_store_and_a_lost_node_stops_nothing(
     said(resumed.process)
     nodes.add_one()
     assert digest_of(store) == undisturbed.digest
-    # What was under way when the driver died nobody could write down; what was lost with the node is charged at the most
-    # that it can have cost.
-    assert resumed.usd() - 24 * BOUND_USD <= _spent(store) <= resumed.usd() + 24 * BOUND_USD
+    # Nobody wrote down what was under way when the driver died; what was lost with the node is charged at its bound.
+    assert abs(resumed.usd() - _spent(store)) <= 24 * BOUND_USD
 
 
 def test_a_caller_that_hangs_is_started_again_and_its_calls_are_paid_at_their_bound(
@@ -122,10 +121,8 @@ def test_a_caller_that_hangs_is_started_again_and_its_calls_are_paid_at_their_bo
     assert "has said nothing for 4 s, and is started again" in told
     assert "(raylet)" not in told, "Ray tells of it among what --json writes"
     assert digest_of(store) == undisturbed.digest
-    lost = served.books()["calls"] - before["calls"] - undisturbed.calls
-    assert 0 < lost <= 24
-    # It may have stopped between an answer and its telling of it: that one is paid for twice.
-    assert run.usd() <= _spent(store) <= run.usd() + 24 * BOUND_USD
+    assert served.books()["calls"] - before["calls"] <= undisturbed.calls + 24
+    assert run.usd() < _spent(store) <= run.usd() + 24 * BOUND_USD
 
 
 def test_when_the_store_cannot_be_written_nothing_more_is_asked(
@@ -137,9 +134,10 @@ def test_when_the_store_cannot_be_written_nothing_more_is_asked(
     run.wait_for(0.3 * undisturbed.calls)
     psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1, 1))
     time.sleep(1.0)
-    asked = served.books()["calls"]
-    assert "store" in run.refused()
+    asked, since = served.books()["calls"], time.monotonic()
+    assert "trinity: Nothing was stored: disk I/O error." in run.refused()
     assert served.books()["calls"] == asked
+    assert time.monotonic() - since < 15, "Ray was started again where nothing is left to do"
     said(trinity(store, "run", "--resume", _newest(store), "--engine", "local"))
     assert digest_of(store) == undisturbed.digest
 
@@ -177,7 +175,7 @@ def test_a_cluster_that_is_gone_ends_the_run_which_goes_on_without_one(
     assert (ended.status, ended.error) == ("interrupted", _GONE)
     said(trinity(store, "run", "--resume", ended.id, "--engine", "local"))
     assert digest_of(store) == undisturbed.digest
-    assert run.usd() <= _spent(store) <= run.usd() + 48 * BOUND_USD
+    assert abs(run.usd() - _spent(store)) <= 24 * BOUND_USD
     with closing(open_store(str(store))) as opened:
         assert "engine" not in opened.runs.get(ended.id).config
 
@@ -186,15 +184,6 @@ _GONE = (
     "The Ray cluster is gone: it has not answered for 6 s. Start it and resume, or resume with --engine local, on this "
     "machine alone; the results are the same."
 )
-
-
-def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
-    with pytest.raises(ConfigError, match=r"No Ray cluster listens at 127\.0\.0\.1:1 .*ray start --head"):
-        Cluster("127.0.0.1:1", None)
-    with pytest.raises(ConfigError, match=r"names no address: write ray=HOST:6379"):
-        Cluster("somewhere", None)
-    with pytest.raises(ConfigError, match=r"The engine must be local, ray or ray=ADDRESS, not 'rays'"):
-        ray_address("rays")
 
 
 def _spent(store: Path) -> float:
