@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,10 @@ WORTH_S = 3.0
 PATIENCE_S = 120.0
 #: So many helpers may die before no more are started.
 MOST_DEATHS = 3
+
+
+#: Set where helpers elsewhere are gone, and this process with them: it can do no more than write down how that ended.
+doomed = threading.Event()
 
 
 def cores() -> int:
@@ -116,6 +121,17 @@ class Helper(Protocol):
         """Close what nobody reads or writes any more, once it has ended."""
 
 
+class Graders(Protocol):
+    """Grade answers on other machines, many side by side."""
+
+    def check_sandbox(self) -> None:
+        """TaskError, with one sentence, where programs cannot be run in a sandbox there."""
+
+    def begin(self, function: str, *texts: str, file: Path | None = None) -> Future[Any]:
+        """What a function, named "module:function", will have said there of texts, and of the `content` of a file of
+        this machine. A Failure where it said nothing."""
+
+
 class _Process:
     """A helper process of this machine."""
 
@@ -174,6 +190,10 @@ class Processes:
 
     def state(self) -> EngineState | None:
         """What helpers on other machines are doing; None where all are this machine's."""
+        return None
+
+    def graders(self) -> Graders | None:
+        """Who grades on other machines; None where this one does."""
         return None
 
     def check(self) -> None:

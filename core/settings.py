@@ -94,9 +94,9 @@ ENGINE = Setting(
     option="--engine",
     metavar="local|ray[=ADDRESS]",
     free=True,
-    help="Where calls are made and small models run: 'local', or 'ray' for helpers on a Ray cluster, at "
-    "'ray=HOST:6379' or of this machine alone. The results are the same: machines that compute other last digits are "
-    "refused, except by 'ray-mixed=HOST:6379'. Else TRINITY_ENGINE, else local.",
+    help="Where calls are made, small models run and programs are graded: 'local', or 'ray' for helpers on a Ray "
+    "cluster, at 'ray=HOST:6379' or of this machine alone. The results are the same: machines that compute other last "
+    "digits are refused, except by 'ray-mixed=HOST:6379'. Else TRINITY_ENGINE, else local.",
 )
 #: The settings of an app that a command's options may replace, by key.
 DOORS = ("pool", "encoder", "device", "dtype", "engine", "max_cost_usd")

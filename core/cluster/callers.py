@@ -126,17 +126,18 @@ class Callers:
         self, ray: Any, actors: Sequence[Any], note_lost: Callable[[], None], check: Callable[[], None]
     ) -> None:
         self._ray, self._numbers, self._check = ray, count(), check
-        self._all = [_Hold(ray, actor, note_lost=note_lost) for actor in actors]
+        #: This process's hold on each.
+        self.holds = [Hold(ray, actor, note_lost=note_lost) for actor in actors]
         try:
             told = self._ray.get([actor.about.remote() for actor in actors], timeout=START_S)
         except Exception as error:
             self.close()
-            raise ConfigError(f"The cluster does not start who asks models: {reason_of(error)}") from error
-        for hold, about in zip(self._all, told, strict=True):
+            raise ConfigError(f"The cluster does not start its helpers: {reason_of(error)}") from error
+        for hold, about in zip(self.holds, told, strict=True):
             hold.take(*about)
-        self._refuse([hold for hold in self._all if hold.fault])
+        self._refuse([hold for hold in self.holds if hold.fault])
 
-    def _refuse(self, holds: Sequence[_Hold]) -> None:
+    def _refuse(self, holds: Sequence[Hold]) -> None:
         """PoolError for callers that cannot ask."""
         if holds:
             self.close()
@@ -145,32 +146,32 @@ class Callers:
     @property
     def up(self) -> int:
         """How many of them are there."""
-        return sum(hold.is_there for hold in self._all)
+        return sum(hold.is_there for hold in self.holds)
 
     @property
     def under_way(self) -> int:
         """Tries whose outcomes are waited for."""
-        return sum(len(hold.waiting) for hold in self._all)
+        return sum(len(hold.waiting) for hold in self.holds)
 
-    async def free(self) -> _Hold:
+    async def free(self) -> Hold:
         """The caller that has the least to do; while all are lost, one is waited for. PoolError where the cluster is
         gone, or none comes."""
         loop = asyncio.get_running_loop()
         until = loop.time() + STARTED_S
         self._check()
-        while not (up := [hold for hold in self._all if hold.is_there]):
+        while not (up := [hold for hold in self.holds if hold.is_there]):
             if loop.time() > until:
                 raise PoolError(
-                    f"The Ray cluster has started nobody who can ask models for {STARTED_S:g} s: see that its machines "
+                    f"The Ray cluster has started none of its helpers again for {STARTED_S:g} s: see that its machines "
                     "are well, then resume, or resume with --engine local."
                 )
-            if all(hold.fault for hold in self._all):
-                self._refuse(self._all)
+            if all(hold.fault for hold in self.holds):
+                self._refuse(self.holds)
             await asyncio.sleep(0.1)
             self._check()
-        return min(up, key=lambda one: len(one.waiting))
+        return min(up, key=lambda one: len(one.waiting) / one.size)
 
-    async def outcome(self, hold: _Hold, model: str, body: Mapping[str, Any], episode: str = "") -> Any:
+    async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any], episode: str = "") -> Any:
         """What came of one try, as `Caller.come` says; `episode`: whose it is."""
         number = next(self._numbers)
         came = hold.begin(number, model, dict(body), episode)
@@ -182,17 +183,18 @@ class Callers:
 
     def close(self) -> None:
         """End them all."""
-        for hold in self._all:
+        for hold in self.holds:
             hold.close()
 
 
 @dataclass(eq=False)
-class _Hold:
-    """This process's hold on one `Caller`, within the loop that calls."""
+class Hold:
+    """This process's hold on one `Caller`, within the loop that calls. `size`: what it can do beside others' share."""
 
     ray: Any
     actor: Any
     pid: int = 0
+    size: int = 1
     fault: str = ""  # why it cannot ask
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
     is_up: bool = True
@@ -310,7 +312,7 @@ class _Hold:
 
     def _look_for(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait until it is there again."""
-        if self._closed:
+        if self._closed or not self.ray.is_initialized():
             return
         asked = self.actor.about.remote().future()
 

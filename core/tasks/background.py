@@ -1,5 +1,5 @@
-"""Gradings that take long, off the caller's thread: in threads, as many at once as there are cores, and in child
-processes that answer line by line until they are ended."""
+"""Gradings that take long, off the caller's thread: in threads, as many at once as there are cores, or elsewhere; and
+child processes that answer line by line until they are ended."""
 
 from __future__ import annotations
 
@@ -82,6 +82,8 @@ class LineChild:
 _REMEMBERED = 50_000
 
 Judge = Callable[[], bool | Failure]
+#: Has it judged elsewhere.
+Begin = Callable[[], PendingVerdict]
 
 
 @dataclass
@@ -95,28 +97,34 @@ class Background:
     _threads: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def verdict(self, key: Hashable, judge: Judge) -> bool | PendingVerdict:
-        """What `judge` says, or will have said. A failure is not remembered."""
+    def verdict(self, key: Hashable, judge: Judge, begin: Begin | None = None) -> bool | PendingVerdict:
+        """What `judge` says, or will have said, or whoever `begin` asks in its place. A failure is not remembered."""
         with self._lock:
             if key in self._known:
                 return self._known[key]
-            if key not in self._under_way:
-                self._under_way[key] = PendingVerdict()
+            if key in self._under_way:
+                return self._under_way[key]
+            pending = self._under_way[key] = PendingVerdict()
+            if begin is None:
                 self._waiting.put((key, judge))
                 if self._threads < cores():
                     self._threads += 1
                     threading.Thread(target=self._work, daemon=True).start()
-            return self._under_way[key]
+        if begin is not None:
+            begin().add_done_callback(lambda come: self._settle(key, come.result))
+        return pending
 
     def _work(self) -> None:
         while True:
-            key, judge = self._waiting.get()
-            try:
-                found = judge()
-            except Exception as error:  # whoever waits for the verdict meets it
-                self._over(key).set_exception(error)
-            else:
-                self._over(key, found).set_result(found)
+            self._settle(*self._waiting.get())
+
+    def _settle(self, key: Hashable, judge: Judge) -> None:
+        try:
+            found = judge()
+        except Exception as error:  # whoever waits for the verdict meets it
+            self._over(key).set_exception(error)
+        else:
+            self._over(key, found).set_result(found)
 
     def _over(self, key: Hashable, found: bool | Failure | None = None) -> PendingVerdict:
         with self._lock:

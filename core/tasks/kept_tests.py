@@ -37,9 +37,8 @@ def keep_tests(tests: list[Any], folder: Path) -> str:
     return KEPT + digest
 
 
-@lru_cache(maxsize=4)
-def kept_tests(name: str) -> Any:
-    """The list of tests that a name stands for. TaskError where its file is not in the data folder, or is another."""
+def kept_file(name: str) -> Path:
+    """The file of the tests that a name stands for. TaskError where it is not in the data folder."""
     found = _NAME.fullmatch(name)
     digest = found["digest"] if found else ""
     path = next((data_folder() / TASK_SETS).glob(f"*{TESTS_END}/{digest}.json.gz"), None) if found else None
@@ -47,10 +46,18 @@ def kept_tests(name: str) -> Any:
         raise TaskError(
             f"The tests {name[:20]} of this task are not on this machine: add its set by trinity tasks add."
         )
+    return path
+
+
+@lru_cache(maxsize=4)
+def kept_tests(name: str, content: bytes | None = None) -> Any:
+    """The list of tests that a name stands for, from the `content` of its file where that is on another machine.
+    TaskError where it is not in the data folder, or is another."""
+    path = kept_file(name) if content is None else Path(name.removeprefix(KEPT))
     try:
-        content = gzip.decompress(path.read_bytes())
+        tests = gzip.decompress(path.read_bytes() if content is None else content)
     except (OSError, EOFError, zlib.error) as error:
         raise TaskError(f"The tests in {path} cannot be read ({error}): add their set again.") from None
-    if hashlib.sha256(content).hexdigest() != digest:
+    if hashlib.sha256(tests).hexdigest() != name.removeprefix(KEPT):
         raise TaskError(f"The tests in {path} have changed: add their set again.")
-    return json.loads(content)
+    return json.loads(tests)

@@ -71,14 +71,15 @@ class ProgramTests:
     libraries: tuple[str, ...] = ()
 
 
-def passes(program: str, tests: str, limits: Limits = USUAL) -> bool:
-    """Whether a program, in code fences or not, passes all of a task's tests. NoSandbox where nothing can be run, or a
-    library is missing; TaskError where the tests are kept in a file that is not here.
+def passes(program: str, tests: str, limits: Limits = USUAL, *, content: bytes | None = None) -> bool:
+    """Whether a program, in code fences or not, passes all of a task's tests; `content`: of the file that they are kept
+    in, where that is on another machine. NoSandbox where nothing can be run, or a library is missing; TaskError where
+    the tests are kept in a file that is not here.
 
     Which of several blocks make up the program is settled before anything is run. A program that passes takes as long
     as its tests are many: the clock gives each of them its seconds of CPU."""
     wanted = json.loads(tests)
-    found = read_tests(kept_tests(wanted) if isinstance(wanted, str) else wanted)
+    found = read_tests(kept_tests(wanted, content) if isinstance(wanted, str) else wanted)
     check_libraries(found.libraries)
     limits = WITH_LIBRARIES if found.libraries else limits
     limits = replace(limits, total_s=max(limits.total_s, float(limits.CPU * len(found.each))))

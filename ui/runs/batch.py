@@ -146,7 +146,7 @@ class BatchParts(Parts):
         metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
         halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
         asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
-        grade = grading(store, [*validation, *questions], plan.tasks)
+        grade = grading(store, [*validation, *questions], plan.tasks, engine=plan.engine)
         if plan.undecided:
             chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
             yield CyclesChosen(chosen)

@@ -15,6 +15,7 @@ from core.episode import Episode, Task
 from core.errors import ConfigError, StoreError
 from core.grader import own_grader
 from core.play.drive import GradeMany
+from core.settings import LOCAL_ENGINE
 from core.tasks.graders import grading_of
 from core.tasks.own_graders import OwnFunction
 from core.tasks.sets import own_functions
@@ -42,13 +43,13 @@ def name_task_file(store: Store, tasks: str) -> None:
             ) from None
 
 
-def grading(store: Store, tasks: Sequence[Task], *sets: str) -> GradeMany:
-    """How tasks of these sets are graded in this store. TaskError for what cannot be graded here."""
+def grading(store: Store, tasks: Sequence[Task], *sets: str, engine: str = LOCAL_ENGINE) -> GradeMany:
+    """How tasks of these sets are graded in this store by an engine. TaskError for what cannot be graded."""
     own: dict[Task, OwnFunction] = {}
     if any(own_grader(task.grader) for task in tasks):
         for one in dict.fromkeys(sets):
             own |= own_functions(one) if _mark(store, one).exists() else {}
-    graded = grading_of(tasks, own, wiring.settings().processes)
+    graded = grading_of(tasks, own, wiring.settings().processes, wiring.processes(engine))
     for one in dict.fromkeys(filter(is_recorded, sets)):  # most answers have been graded before
         from core.outcomes.pool import recorded_grading
         from core.outcomes.table import load_table
@@ -57,13 +58,12 @@ def grading(store: Store, tasks: Sequence[Task], *sets: str) -> GradeMany:
     return graded
 
 
-def grading_of_episodes(store: Store, episodes: Iterable[Episode]) -> GradeMany:
-    """How what goes on from these episodes is graded, as the runs that they were played in are."""
+def grading_of_episodes(store: Store, episodes: Iterable[Episode], engine: str = LOCAL_ENGINE) -> GradeMany:
+    """How what goes on from these episodes is graded, as the runs that they were played in are, by an engine."""
     every = [*episodes]
     own = (one for one in every if own_grader(one.task.grader))
-    return grading(
-        store, [one.task for one in every], *(name for one in own for name in _sets_behind(store, one))
-    )
+    sets = (name for one in own for name in _sets_behind(store, one))
+    return grading(store, [one.task for one in every], *sets, engine=engine)
 
 
 def _sets_behind(store: Store, episode: Episode) -> list[str]:

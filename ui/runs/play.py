@@ -358,7 +358,7 @@ def common_parts(
         "plan": replace(plan, models=models, digest=digest_of_tasks(tasks)),
         "pool": pool,
         "tasks": tasks,
-        "grade": grading(store, [*tasks, *others], plan.tasks),
+        "grade": grading(store, [*tasks, *others], plan.tasks, engine=plan.engine),
         "shelf": store.episodes.shared_replies(pool.specs) if reused else None,
     }
 

@@ -71,12 +71,12 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
     assert came[0] == came[1]
 
 
-def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
+def test_runs_of_every_kind_come_to_the_same_with_helpers(
     nodes: Nodes, served: Models, tmp_path: Path
 ) -> None:
     planner = tiny_planner().frozen(models=MODELS).save(tmp_path / "planner")
     came: dict[str, list[dict[str, Any]]] = {}
-    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
+    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2])):
         folder = tmp_path / name
         folder.mkdir()
         found = commands(
@@ -88,11 +88,11 @@ def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
             ended = begin(played, [silence.fileno(), said.fileno(), said.fileno()]).ended()
         assert ended == 0, (folder / "said").read_text()[-2000:]
         came[name] = series.came()
-    [here], [two, four] = came["here"], came["far"]
+    [here], [far] = came["here"], came["far"]
     assert len({one["digest"] for one in here.values()}) == len(KINDS)
     for kind, undisturbed in here.items():
-        assert two[kind]["digest"] == four[kind]["digest"] == undisturbed["digest"], kind
-        assert two[kind]["helped"] > 0 < four[kind]["helped"], f"{kind} was played without its helpers"
+        assert far[kind]["digest"] == undisturbed["digest"], kind
+        assert far[kind]["helped"] > 0, f"{kind} was played without its helpers"
 
 
 class FaultyClient:
@@ -187,36 +187,6 @@ def test_an_evolution_comes_to_the_same_when_helpers_are_lost(
     assert digest_of(tmp_path / "far.db") == digest_of(tmp_path / "here.db")
     # What was under way with a helper that was lost is asked again, and nothing else.
     assert served.books()["calls"] - before - undisturbed <= undisturbed + 2 * 24
-
-
-def test_a_killed_driver_goes_on_from_its_store_and_a_lost_node_stops_nothing(
-    served: Models, tmp_path: Path
-) -> None:
-    pool, before = served.pool(tmp_path / "pool.toml", more="max_tokens = 50\n"), served.books()
-    asked = (*BATCH, "--n", 60, "--pool", pool)
-    said(trinity(tmp_path / "here.db", *asked))
-    undisturbed = served.books()["calls"] - before["calls"]
-    with cluster(3) as own:
-        engine, env = ("--engine", f"ray={own.address}"), {"TRINITY_PROCESSES": "3"}
-        process = trinity(tmp_path / "far.db", *asked, *engine, env=env)
-        while served.books()["calls"] < before["calls"] + 1.3 * undisturbed:
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.kill()
-        process.communicate()
-        with closing(open_store(str(tmp_path / "far.db"))) as opened:
-            run = opened.runs.list(limit=1)[0].id
-        process = trinity(tmp_path / "far.db", "run", "--resume", run, env=env)
-        while served.books()["calls"] < before["calls"] + 1.6 * undisturbed:
-            assert process.poll() is None
-            time.sleep(0.02)
-        own.lose_one()
-        said(process)
-    after = served.books()
-    assert digest_of(tmp_path / "far.db") == digest_of(tmp_path / "here.db")
-    told = (after["tokens_in"] - before["tokens_in"] + 2 * (after["tokens_out"] - before["tokens_out"])) / 1e6
-    # The servers' books hold what lost calls really cost, ours the most that it can have been.
-    assert told <= _spent(tmp_path / "here.db") + _spent(tmp_path / "far.db") <= told + 30 * 600e-6
 
 
 def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models, tmp_path: Path) -> None:

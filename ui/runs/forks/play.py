@@ -133,7 +133,7 @@ def prepare(store: Store, plan: ForkPlan) -> ForkParts:
             f"The models in {plan.pool} have changed since these forks were planned: plan them again."
         )
     check_judge(pool.specs, [parent.task for parent in parents.values()])
-    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values()))
+    return ForkParts(plan, pool, parents, grading_of_episodes(store, parents.values(), plan.engine))
 
 
 @dataclass(frozen=True, slots=True)
