@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
-from core.cluster.logs import WHOSE, Collected, Said, as_sent, tell
+from core.cluster.logs import WHOSE, Collected, Fault, Said, tell
 from core.cluster.workers import other_program
 from core.episode import Failure
 from core.errors import ConfigError, PoolError
@@ -69,7 +69,7 @@ class Caller:
 
     async def come(self) -> tuple[list[tuple[int, Any]], list[Said]]:
         """The outcomes that came, by the numbers of their tries, waited for as long as TOLD_S: a completion, the fields
-        of a `CallFailed`, or a fault of this program; and what was logged meanwhile."""
+        of a `CallFailed`, or a `Fault` of this program; and what was logged meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 await self._some.wait()
@@ -86,7 +86,7 @@ class Caller:
         except CallFailed as error:
             outcome = {one.name: getattr(error, one.name) for one in fields(error)}
         except Exception as fault:
-            outcome = as_sent(fault)
+            outcome = Fault.of(fault)
         finally:
             self._under_way.pop(number, None)
         self._came.append((number, outcome))
@@ -109,8 +109,8 @@ class FarClient:
         outcome = await self.callers.outcome(hold, self.model, body, progress.episode)
         if isinstance(outcome, Completion):
             return outcome
-        if isinstance(outcome, Exception):
-            raise outcome
+        if isinstance(outcome, Fault):
+            raise outcome.error()
         failure = outcome.pop("failure")
         raise CallFailed(failure, **outcome)
 

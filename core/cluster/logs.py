@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import socket
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
@@ -25,6 +23,26 @@ class Said:
     logger: str
     level: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What failed in a helper, as it is sent: the name of an exception, its words, and where in the program it was."""
+
+    name: str
+    words: str
+    where: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Fault:
+        where = "".join(traceback.format_exception(error)).rstrip()
+        return cls(type(error).__name__, str(error), f"{_place()}:\n{where}")
+
+    def error(self) -> Exception:
+        """To be raised in the process that is helped; its note says where it happened."""
+        found: Exception = type(self.name, (Exception,), {})(self.words)
+        found.add_note(self.where)
+        return found
 
 
 class Collected(logging.Handler):
@@ -74,16 +92,6 @@ def tell(said: Sequence[Said]) -> None:
     """Log in this process what helpers said."""
     for one in said:
         logging.getLogger(one.logger).log(one.level, "%s", one.text)
-
-
-def as_sent(fault: Exception) -> Exception:
-    """A fault of this program as it can be raised in the process that is helped; a note says where it happened."""
-    where = "".join(traceback.format_exception(fault)).rstrip()
-    found: Exception = RuntimeError(f"{type(fault).__name__}: {fault}")
-    with suppress(Exception):  # it is made of what cannot be sent
-        found = pickle.loads(pickle.dumps(fault))
-    found.add_note(f"{_place()}:\n{where}")
-    return found
 
 
 def _place() -> str:

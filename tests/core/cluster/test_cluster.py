@@ -71,12 +71,12 @@ def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
     assert came[0] == came[1]
 
 
-def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
+def test_runs_of_every_kind_come_to_the_same_with_helpers(
     nodes: Nodes, served: Models, tmp_path: Path
 ) -> None:
     planner = tiny_planner().frozen(models=MODELS).save(tmp_path / "planner")
     came: dict[str, list[dict[str, Any]]] = {}
-    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2, 4])):
+    for name, engine, helpers in (("here", "local", [1]), ("far", f"ray={nodes.address}", [2])):
         folder = tmp_path / name
         folder.mkdir()
         found = commands(
@@ -88,11 +88,11 @@ def test_runs_of_every_kind_come_to_the_same_with_2_and_with_4_helpers(
             ended = begin(played, [silence.fileno(), said.fileno(), said.fileno()]).ended()
         assert ended == 0, (folder / "said").read_text()[-2000:]
         came[name] = series.came()
-    [here], [two, four] = came["here"], came["far"]
+    [here], [far] = came["here"], came["far"]
     assert len({one["digest"] for one in here.values()}) == len(KINDS)
     for kind, undisturbed in here.items():
-        assert two[kind]["digest"] == four[kind]["digest"] == undisturbed["digest"], kind
-        assert two[kind]["helped"] > 0 < four[kind]["helped"], f"{kind} was played without its helpers"
+        assert far[kind]["digest"] == undisturbed["digest"], kind
+        assert far[kind]["helped"] > 0, f"{kind} was played without its helpers"
 
 
 class FaultyClient:
