@@ -171,10 +171,10 @@ class Processes:
     Helpers are started when they are worth their start, while this process works on, and end with it, also when it is
     killed. `preload` names modules that they import before they take their first job."""
 
-    def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float = WORTH_S) -> None:
+    def __init__(self, most: int, *, preload: Sequence[str] = (), worth_s: float | None = None) -> None:
         self.most = most
         self._preload = preload
-        self._worth_s = worth_s
+        self._worth_s = WORTH_S if worth_s is None else worth_s
         self._alone_s = 0.0
         self._deaths = 0
         self._helpers: set[Helper] = set()

@@ -5,7 +5,9 @@ engines in turn, `held` is the rate of calls as a share of the permitted one, fr
 an evolution of the pocket world, whose models and encoder compute on this machine. `driver`: callers that sleep as long
 as real calls do and ask nobody, so many in flight that the driver is what limits: how many turns and episodes a second
 it decides, asks for and takes up, with and without a store that it writes, and what travels between it and the
-callers. All processes share this machine."""
+callers. With `--kills`, in place of these, what runs come to whose processes are killed in turn: episodes lost or
+doubled, digests, calls beside those of the undisturbed runs, and costs beside the models' books. All processes share
+this machine."""
 
 from __future__ import annotations
 
@@ -35,6 +37,7 @@ from storage.recorder import record_many
 from storage.store import open_store
 from tests.bench._cluster import Models, cluster, digest_of, models, said, trinity
 from tests.bench._frame import Figures, run
+from tests.bench._kills import measure_kills
 from tests.bench._same import Series, commands
 from tests.builders.play import births
 from tests.builders.stores import begin_run
@@ -53,9 +56,14 @@ def measure(
     in_flight: Annotated[int, "calls in flight that sleep"] = 2000,
     generations: Annotated[int, "generations of the pocket evolution; 0: leave it out"] = GENERATIONS,
     digests: Annotated[int, "1: compare digests of every kind of run; 0: leave them out"] = 1,
+    kills: Annotated[int, "processes killed in turn, in place of the other figures; 0: none"] = 0,
+    each: Annotated[int, "calls of a run for each kill"] = 600,
 ) -> Figures:
-    """All figures."""
+    """All figures, or those of kills."""
     found: Figures = {}
+    if kills:
+        with tempfile.TemporaryDirectory() as place, cluster(nodes) as there, models(wait) as asked:
+            return measure_kills(Path(place), there, asked, kills=kills, each=each, helpers=helpers)
     with tempfile.TemporaryDirectory() as place, cluster(nodes) as there:
         folder, address = Path(place), f"ray={there.address}"
         with models(wait) as asked:
