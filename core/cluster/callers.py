@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
+#: Pieces of streamed texts are told together when the first has waited for so long, in seconds: a message costs this
+#: process far more than a piece, and nobody reads faster.
+PIECES_S = 0.05
 #: So long after one try a lost caller is looked for again, in seconds.
 AGAIN_S = 1.0
 #: A cluster that is there and starts nobody again who can ask is given up after so long, in seconds.
@@ -62,8 +66,8 @@ class Caller:
             self._under_way[number] = asyncio.create_task(self._try(number, model, body))
 
     async def come(self) -> list[tuple[int, Any]]:
-        """The outcomes that came, by the numbers of their tries, waited for as long as TOLD_S: a completion, or the
-        fields of a `CallFailed`."""
+        """What came, by the numbers of the tries, waited for as long as TOLD_S: a piece of a text that is streamed; and
+        as the outcome a completion, or the fields of a `CallFailed`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 await self._some.wait()
@@ -76,7 +80,8 @@ class Caller:
         try:
             if self._fault:
                 raise infrastructure(self._fault)
-            outcome = await self._clients[model].call(body, lambda piece: None, Progress())
+            on_piece = partial(self._stream, number) if body.get("stream") else lambda piece: None
+            outcome = await self._clients[model].call(body, on_piece, Progress())
         except CallFailed as error:
             outcome = {one.name: getattr(error, one.name) for one in fields(error)}
         except Exception as fault:
@@ -86,6 +91,13 @@ class Caller:
             self._under_way.pop(number, None)
         self._came.append((number, outcome))
         self._some.set()
+
+    def _stream(self, number: int, piece: str) -> None:
+        if not self._came:
+            asyncio.get_running_loop().call_later(PIECES_S, self._some.set)
+        if self._came and self._came[-1][0] == number:
+            piece = self._came.pop()[1] + piece
+        self._came.append((number, piece))
 
 
 @dataclass
@@ -98,10 +110,10 @@ class FarClient:
     async def call(
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
     ) -> Completion:
-        """As `ChatClient.call`; a text comes whole."""
+        """As `ChatClient.call`."""
         hold = await self.callers.free()
         progress.is_sent = True  # from here on nobody knows whether it is
-        outcome = await self.callers.outcome(hold, self.model, body)
+        outcome = await self.callers.outcome(hold, self.model, body, on_piece)
         if isinstance(outcome, Completion):
             return outcome
         failure = outcome.pop("failure")
@@ -164,10 +176,17 @@ class Callers:
             self._check()
         return min(up, key=lambda one: len(one.waiting) / one.size)
 
-    async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any]) -> Any:
-        """What came of one try: a completion or the fields of a `CallFailed`."""
+    async def outcome(
+        self,
+        hold: Hold,
+        model: str,
+        body: Mapping[str, Any],
+        on_piece: Callable[[str], None] = lambda piece: None,
+    ) -> Any:
+        """What came of one try: a completion or the fields of a `CallFailed`; `on_piece` is given a streamed text as
+        it comes."""
         number = next(self._numbers)
-        came = hold.begin(number, model, dict(body))
+        came = hold.begin(number, model, dict(body), on_piece)
         try:
             return await came
         finally:
@@ -190,6 +209,7 @@ class Hold:
     size: int = 1
     fault: str = ""  # why it cannot ask
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    hearing: dict[int, Callable[[str], None]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None
     _tries: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
@@ -208,12 +228,15 @@ class Hold:
         """Take note of what it says about itself."""
         self.pid, self.fault = pid, fault or other_program(program)
 
-    def begin(self, number: int, model: str, body: Mapping[str, Any]) -> asyncio.Future[Any]:
-        """Begin a try, together with others of this moment; its outcome will come."""
+    def begin(
+        self, number: int, model: str, body: Mapping[str, Any], on_piece: Callable[[str], None]
+    ) -> asyncio.Future[Any]:
+        """Begin a try, together with others of this moment; its outcome will come, and before it perhaps pieces."""
         self._tries.append((number, model, body))
         self._soon()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting[number] = future
+        self.waiting[number], self.hearing[number] = future, on_piece
+        future.add_done_callback(lambda _: self.hearing.pop(number, None))
         return future
 
     def give_up(self, number: int) -> None:
@@ -223,9 +246,13 @@ class Hold:
             self._soon()
 
     def close(self) -> None:
+        """End it."""
         self._closed = True
-        with suppress(Exception):
-            self.ray.kill(self.actor)
+        if (
+            self.ray.is_initialized()
+        ):  # a pool may be closed after the cluster was left, where Ray would crash
+            with suppress(Exception):
+                self.ray.kill(self.actor)
 
     def _soon(self) -> None:
         if not self._due:
@@ -263,14 +290,27 @@ class Hold:
                 return
             self.is_up = True
             for number, outcome in came:
-                future = self.waiting.pop(number, None)
-                if future is not None and not future.done():
-                    future.set_result(outcome)
+                self._tell(number, outcome)
             self._listens = bool(self.waiting)
             if self._listens:
                 self._listen(loop)
 
         asked.add_done_callback(told)
+
+    def _tell(self, number: int, came: Any) -> None:
+        """Tell whoever waits for a try what came of it: a piece of its text, or its outcome."""
+        future = self.waiting.get(number)
+        if future is None or future.done():
+            self.waiting.pop(number, None)
+        elif not isinstance(came, str):
+            del self.waiting[number]
+            future.set_result(came)
+        else:
+            try:
+                self.hearing[number](came)
+            except Exception as fault:  # it is the fault of this try alone
+                self.give_up(number)
+                future.set_exception(fault)
 
     def _hangs(self, loop: asyncio.AbstractEventLoop) -> None:
         """It has been silent for too long: Ray starts it again, and others ask meanwhile."""
