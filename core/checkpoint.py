@@ -50,6 +50,10 @@ class EncoderIdentity:
     revision: str = ""
 
 
+#: In the place of a recipe's attention: the machines that read compute other last digits each.
+MIXED = "mixed"
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How hidden states are computed: on which kind of device, in which numbers, by which implementation of attention.
@@ -60,7 +64,8 @@ class Recipe:
     attention: str = "sdpa"
 
     def __str__(self) -> str:
-        attention = "" if self.attention == "sdpa" else f" with {self.attention} attention"
+        kinds = {"sdpa": "", MIXED: " of machines that differ"}
+        attention = kinds.get(self.attention, f" with {self.attention} attention")
         return f"{self.dtype} on {'the CPU' if self.device == 'cpu' else self.device}{attention}"
 
     @property

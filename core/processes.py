@@ -35,6 +35,10 @@ PATIENCE_S = 120.0
 MOST_DEATHS = 3
 
 
+#: Set where helpers elsewhere are gone, and this process with them: it can do no more than write down how that ended.
+doomed = threading.Event()
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -95,12 +95,13 @@ ENGINE = Setting(
     metavar="local|ray[=ADDRESS]",
     free=True,
     help="Where calls are made, small models run and programs are graded: 'local', or 'ray' for helpers on a Ray "
-    "cluster, at 'ray=HOST:6379' or of this machine alone. The results are the same. Else TRINITY_ENGINE, else local.",
+    "cluster, at 'ray=HOST:6379' or of this machine alone. The results are the same: machines that compute other last "
+    "digits are refused, except by 'ray-mixed=HOST:6379'. Else TRINITY_ENGINE, else local.",
 )
 #: The settings of an app that a command's options may replace, by key.
 DOORS = ("pool", "encoder", "device", "dtype", "engine", "max_cost_usd")
 Engine = Annotated[str, ENGINE]
-LOCAL_ENGINE, RAY_ENGINE = "local", "ray"
+LOCAL_ENGINE, RAY_ENGINE, MIXED_ENGINE = "local", "ray", "ray-mixed"
 Pool = Annotated[str, POOL]
 MaxCost = Annotated[float | None, MAX_COST]
 
@@ -147,16 +148,22 @@ def ray_address(engine: str) -> str | None:
     """Where the Ray cluster of an engine is, empty for one of this machine alone; None for the local engine.
     ConfigError for another one."""
     name, _, address = engine.partition("=")
-    if name == RAY_ENGINE:
+    if name in (RAY_ENGINE, MIXED_ENGINE):
         host, _, port = address.removeprefix("ray://").rpartition(":")
         if address and not (host and port.isdigit()):
             raise ConfigError(
-                f"--engine ray={address} names no address: write ray=HOST:6379, or ray=ray://HOST:10001."
+                f"--engine {name}={address} names no address: write {name}=HOST:6379, or {name}=ray://HOST:10001."
             )
         return address
     if engine == LOCAL_ENGINE:
         return None
     raise ConfigError(f"The engine must be local, ray or ray=ADDRESS, not '{engine}'.")
+
+
+def is_mixed(engine: str) -> bool:
+    """Whether machines of a cluster may work together whose last digits differ, so that a run need not come to the same
+    again."""
+    return engine.partition("=")[0] == MIXED_ENGINE
 
 
 def read_settings(

@@ -6,5 +6,5 @@ store. So a run comes to the same to the bit however many helpers it has, in wha
 them is lost. Ray places and restarts them. It is an extra, and imported where a cluster is opened.
 
 `joining` starts or joins a cluster, `workers` answer lists of jobs, `callers` try models, `graders` run programs,
-`cluster` has them all.
+`cluster` has them all; what they log is logged in this process too, by `logs`.
 """

@@ -8,12 +8,14 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import count
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.cluster.logs import WHOSE, Collected, Fault, Said, tell
 from core.cluster.workers import other_program
 from core.episode import Failure
 from core.errors import ConfigError, PoolError
@@ -24,6 +26,8 @@ from core.pool.wire import Completion
 
 log = logging.getLogger(__name__)
 
+#: The number of a try, its model, its body, and the episode that it is of.
+Try = tuple[int, str, Mapping[str, Any], str]
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
 #: Pieces of streamed texts are told together when the first has waited for so long, in seconds: a message costs this
@@ -50,30 +54,33 @@ class Caller:
         self._under_way: dict[int, asyncio.Task[None]] = {}
         self._came: list[tuple[int, Any]] = []
         self._some = asyncio.Event()
+        self._logged = Collected.installed()
 
     async def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and why it can ask nobody (empty: it can)."""
         return os.getpid(), this_program(), self._fault
 
-    async def begin(
-        self, tries: Sequence[tuple[int, str, Mapping[str, Any]]], given_up: Sequence[int]
-    ) -> None:
-        """Begin tries, each with its number, model and body, and give up others."""
+    async def begin(self, tries: Sequence[Try], given_up: Sequence[int]) -> None:
+        """Begin tries and give up others."""
         for number in given_up:
             if (task := self._under_way.pop(number, None)) is not None:
                 task.cancel()
-        for number, model, body in tries:
-            self._under_way[number] = asyncio.create_task(self._try(number, model, body))
+        for number, model, body, episode in tries:
+            context = copy_context()
+            context.run(WHOSE.set, f"episode {episode}" if episode else "")
+            task = asyncio.create_task(self._try(number, model, body), context=context)
+            self._under_way[number] = task
 
-    async def come(self) -> list[tuple[int, Any]]:
-        """What came, by the numbers of the tries, waited for as long as TOLD_S: a piece of a text that is streamed; and
-        as the outcome a completion, or the fields of a `CallFailed`."""
+    async def come(self) -> tuple[list[tuple[int, Any]], list[Said]]:
+        """What came, by the numbers of the tries, waited for as long as TOLD_S: a piece of a text that is streamed; as
+        the outcome a completion, the fields of a `CallFailed`, or a `Fault` of this program. And what was logged
+        meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 await self._some.wait()
         self._some.clear()
         came, self._came = self._came, []
-        return came
+        return came, self._logged.taken()
 
     async def _try(self, number: int, model: str, body: Mapping[str, Any]) -> None:
         outcome: Any
@@ -85,8 +92,7 @@ class Caller:
         except CallFailed as error:
             outcome = {one.name: getattr(error, one.name) for one in fields(error)}
         except Exception as fault:
-            log.exception("A try of model %s broke off", model)
-            outcome = {"failure": infrastructure(f"This program failed ({type(fault).__name__}).").failure}
+            outcome = Fault.of(fault)
         finally:
             self._under_way.pop(number, None)
         self._came.append((number, outcome))
@@ -110,12 +116,14 @@ class FarClient:
     async def call(
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
     ) -> Completion:
-        """As `ChatClient.call`."""
+        """As `ChatClient.call`. A fault of this program there is raised here."""
         hold = await self.callers.free()
         progress.is_sent = True  # from here on nobody knows whether it is
-        outcome = await self.callers.outcome(hold, self.model, body, on_piece)
+        outcome = await self.callers.outcome(hold, self.model, body, progress.episode, on_piece)
         if isinstance(outcome, Completion):
             return outcome
+        if isinstance(outcome, Fault):
+            raise outcome.error()
         failure = outcome.pop("failure")
         raise CallFailed(failure, **outcome)
 
@@ -181,12 +189,13 @@ class Callers:
         hold: Hold,
         model: str,
         body: Mapping[str, Any],
+        episode: str = "",
         on_piece: Callable[[str], None] = lambda piece: None,
     ) -> Any:
-        """What came of one try: a completion or the fields of a `CallFailed`; `on_piece` is given a streamed text as
+        """What came of one try, as `Caller.come` says; `episode`: whose it is; `on_piece` is given a streamed text as
         it comes."""
         number = next(self._numbers)
-        came = hold.begin(number, model, dict(body), on_piece)
+        came = hold.begin(number, model, dict(body), episode, on_piece)
         try:
             return await came
         finally:
@@ -212,7 +221,7 @@ class Hold:
     hearing: dict[int, Callable[[str], None]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None
-    _tries: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
+    _tries: list[Try] = field(default_factory=list)
     _given_up: list[int] = field(default_factory=list)
     _due: bool = False
     _listens: bool = False
@@ -229,10 +238,15 @@ class Hold:
         self.pid, self.fault = pid, fault or other_program(program)
 
     def begin(
-        self, number: int, model: str, body: Mapping[str, Any], on_piece: Callable[[str], None]
+        self,
+        number: int,
+        model: str,
+        body: Mapping[str, Any],
+        episode: str,
+        on_piece: Callable[[str], None],
     ) -> asyncio.Future[Any]:
         """Begin a try, together with others of this moment; its outcome will come, and before it perhaps pieces."""
-        self._tries.append((number, model, body))
+        self._tries.append((number, model, body, episode))
         self._soon()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.waiting[number], self.hearing[number] = future, on_piece
@@ -284,11 +298,12 @@ class Hold:
             if life != self._life:
                 return
             try:
-                came = asked.result()
+                came, said = asked.result()
             except Exception as error:
                 self._lost(loop, reason_of(error))
                 return
             self.is_up = True
+            tell(said)
             for number, outcome in came:
                 self._tell(number, outcome)
             self._listens = bool(self.waiting)
@@ -342,7 +357,7 @@ class Hold:
 
     def _look_for(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wait until it is there again."""
-        if self._closed:
+        if self._closed or not self.ray.is_initialized():
             return
         asked = self.actor.about.remote().future()
 

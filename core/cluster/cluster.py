@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import logging
+import os
+import re
+import socket
+import sys
 import threading
 import time
 import weakref
@@ -14,25 +20,55 @@ from core.cluster.callers import Caller, Callers, FarClient
 from core.cluster.graders import FarGraders, Grader
 from core.cluster.joining import join
 from core.cluster.workers import FarHelper, Worker
-from core.errors import PoolError
+from core.errors import ConfigError, PoolError
 from core.pool.client import Client, Limits
 from core.pool.spec import ModelSpec
-from core.processes import EngineState, Processes
+from core.processes import EngineState, Processes, doomed
 
 #: Calls that one caller is given side by side before another one is started.
 CALLS_EACH = 500
 #: The cluster is asked for its machines so often, and is gone when it has not answered for so long, in seconds: Ray
 #: ends the driver of a cluster that is gone for 60.
 LOOK_S, GONE_S = 2.0, 30.0
+#: What a helper asks Ray for, in bytes: less than any has.
+ASKED_BYTES = 2**20
 #: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
-_TELLS = "_worker_logs_enabled"
+_TELLS = "worker", "_worker_logs_enabled"
+#: Whether Ray starts a cluster of its own where it is asked for something by a process that is in none.
+_JOINS = "auto_init_hook", "enable_auto_connect"
+
+
+def _joined(address: str) -> tuple[Any, str]:
+    """As `join`; where Ray refuses another version of itself or of Python, what to install."""
+    try:
+        return join(address)
+    except ConfigError as error:
+        found = re.findall(r"Ray: (\S+)\s+Python: (\S+)", str(error))  # the cluster's, then this process's
+        if len(found) != 2:
+            raise
+        there, here = (f"Ray {ray} and Python {python}" for ray, python in found)
+        raise ConfigError(
+            f"The Ray cluster at {address} runs {there}, this process {here}: install here what runs there."
+        ) from error
+
+
+def _end_at_once() -> None:
+    """End this process before Ray tries to leave a cluster that is gone: it hangs over that, or crashes."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
 
 
 class Machines:
-    """The machines of a cluster, asked for again and again in a thread: a cluster that is gone never answers."""
+    """The machines of a cluster, asked for again and again in a thread, as a cluster that is gone never answers; nor is
+    it asked while nobody listens where its head was."""
 
-    def __init__(self, ray: Any) -> None:
+    def __init__(self, ray: Any, address: str) -> None:
         self._ray, self._over = ray, threading.Event()
+        head = address if address.startswith("ray://") else ray.get_runtime_context().gcs_address
+        host, _, port = str(head).removeprefix("ray://").rpartition(":")
+        self._head = host.strip("[]"), int(port)
         #: The addresses of those that were there a moment ago.
         self.addresses = self._asked()
         self._heard = time.monotonic()
@@ -40,7 +76,7 @@ class Machines:
 
     def check(self) -> None:
         """PoolError where the cluster is gone."""
-        if self._over.is_set() or time.monotonic() - self._heard > GONE_S:
+        if not self._over.is_set() and time.monotonic() - self._heard > GONE_S:
             raise PoolError(
                 f"The Ray cluster is gone: it has not answered for {GONE_S:g} s. Start it and resume, or resume with "
                 "--engine local, on this machine alone; the results are the same."
@@ -52,7 +88,8 @@ class Machines:
 
     def _look(self) -> None:
         while not self._over.wait(LOOK_S):
-            with suppress(Exception):  # of a client that lost its connection
+            with suppress(Exception):  # also of a client that lost its connection
+                socket.create_connection(self._head, LOOK_S).close()
                 self.addresses = self._asked()
                 self._heard = time.monotonic()
 
@@ -62,15 +99,19 @@ class Machines:
 
 class Cluster(Processes):
     """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
-    helpers there are in all, left out one for each core. ConfigError where Ray is not installed, nobody listens at the
-    address, or the cluster is of another version."""
+    helpers there are in all, left out one for each core. `mixed`: machines that compute other last digits than this one
+    work too. ConfigError where Ray is not installed, nobody listens at the address, or the cluster is of another
+    version."""
 
-    def __init__(self, address: str, most: int | None, *, preload: Sequence[str] = ()) -> None:
+    def __init__(
+        self, address: str, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
+    ) -> None:
         #: Ray, and where its own dashboard is; empty where it does not run.
-        self.ray, self.dashboard = join(address)
-        setattr(importlib.import_module("ray._private.worker"), _TELLS, False)
-        self.address = address
-        self._machines = Machines(self.ray)
+        self.ray, self.dashboard = _joined(address)
+        for module, name in (_TELLS, _JOINS):
+            setattr(importlib.import_module(f"ray._private.{module}"), name, False)
+        self.address, self.mixed = address, mixed
+        self._machines = Machines(self.ray, address)
         cpus = int(self.ray.cluster_resources().get("CPU", 1))
         #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
         self.size = most or (cpus if address else max(1, cpus - 1))
@@ -80,6 +121,7 @@ class Cluster(Processes):
         self._callers: list[weakref.ref[Callers]] = []
         self._graders: FarGraders | None = None
         self._starting = threading.Lock()
+        atexit.register(self._at_exit)  # before Ray's own end, which would look like a loss of all helpers
 
     @property
     def nodes(self) -> list[str]:
@@ -126,7 +168,12 @@ class Cluster(Processes):
             return self._graders
 
     def leave(self) -> None:
-        """Leave the cluster, with all that was started there; one of this machine alone ends."""
+        """Leave the cluster, with all that was started there; one of this machine alone ends. One that is gone cannot
+        be left: this process has to end."""
+        if self._is_gone:
+            doomed.set()
+            return
+        atexit.unregister(self._at_exit)
         self._machines.close()
         self.close()
         for one in self._callers:
@@ -136,10 +183,26 @@ class Cluster(Processes):
             self._graders.close()
         self.ray.shutdown()
 
+    @property
+    def _is_gone(self) -> bool:
+        try:
+            self.check()
+        except PoolError:
+            return True
+        return False
+
+    def _at_exit(self) -> None:
+        if self._is_gone:
+            _end_at_once()
+        self.leave()
+
     def actors(self, kind: type, n: int, *arguments: Any, **options: Any) -> list[Any]:
         """So many actors, spread over the machines, which Ray starts again where they are lost."""
-        made = self.ray.remote(num_cpus=0, max_restarts=-1, scheduling_strategy="SPREAD", **options)(kind)
+        # Of no core, as others' work may have them all; Ray spreads only what asks for something, here for memory.
+        asked = {"num_cpus": 0, "memory": ASKED_BYTES, "max_restarts": -1, "scheduling_strategy": "SPREAD"}
+        made = self.ray.remote(**asked, **options)(kind)
         return [made.remote(*arguments) for _ in range(n)]
 
     def new_helper(self) -> FarHelper:
-        return FarHelper(self.ray, self.actors(Worker, 1, self._preloaded)[0], self.note_lost, self.check)
+        worker = self.actors(Worker, 1, self._preloaded)[0]
+        return FarHelper(self.ray, worker, self.note_lost, self.check, mixed=self.mixed)

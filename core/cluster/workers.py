@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.cluster.joining import START_S, reason_of, this_program
+from core.cluster.logs import Collected, Said, tell
 from core.errors import PoolError
 from core.processes import PATIENCE_S
 
@@ -36,6 +37,7 @@ class Worker:
     """In an actor: answers jobs, as `core.processes.serve_jobs` does in a process."""
 
     def __init__(self, preload: Sequence[str]) -> None:
+        self._logged = Collected.installed()
         for module in preload:
             importlib.import_module(module)
 
@@ -45,20 +47,28 @@ class Worker:
 
         return os.getpid(), this_program(), fingerprint()
 
-    def answer(self, function: str, job: Any) -> Any:
-        """What a function, named "module:function", answers to a job."""
+    def answer(self, function: str, job: Any) -> tuple[Any, list[Said]]:
+        """What a function, named "module:function", answers to a job, and what was logged since the last answer."""
         module, _, name = function.partition(":")
-        return getattr(importlib.import_module(module), name)(job)
+        return getattr(importlib.import_module(module), name)(job), self._logged.taken()
 
 
 class FarHelper:
     """This process's hold on a `Worker`."""
 
     def __init__(
-        self, ray: Any, actor: Any, note_lost: Callable[[], None], check: Callable[[], None]
+        self,
+        ray: Any,
+        actor: Any,
+        note_lost: Callable[[], None],
+        check: Callable[[], None],
+        *,
+        mixed: bool = False,
     ) -> None:
         self._ray, self._actor, self._note_lost, self._check = ray, actor, note_lost, check
+        self._mixed = mixed
         self.pid, self._ended = 0, False
+        self._failed = False  # which is told once
 
     def ready(self) -> bool:
         from core.pocket.devices import fingerprint
@@ -80,18 +90,22 @@ class FarHelper:
         if fault := other_program(program):
             log.warning("%s Its helper is given no work.", fault)
             return False
-        if numbers != fingerprint():
+        if numbers != fingerprint() and not self._mixed:
             log.warning(
                 "A machine of the cluster computes other last digits than this one (another processor or torch): its "
-                "helper is given no work, as a run would not come to the same."
+                "helper is given no work, as a run would not come to the same. --engine ray-mixed lets it work."
             )
             return False
         return True
 
     def answer(self, function: str, job: Any) -> dict[str, Any] | None:
         try:
-            return {"answer": self._got(self._actor.answer.remote(function, job), PATIENCE_S)}
-        except self._ray.exceptions.RayTaskError:  # the asking process meets it too
+            answer, said = self._got(self._actor.answer.remote(function, job), PATIENCE_S)
+        except self._ray.exceptions.RayTaskError as error:  # the asking process meets it too, or it does not
+            if not self._failed:
+                words = "A helper of the cluster failed, and what it worked on is worked out here: %s"
+                log.warning(words, reason_of(error))
+            self._failed = True
             return {"answer": None}
         except PoolError:  # the cluster is gone
             return None
@@ -100,6 +114,8 @@ class FarHelper:
                 log.warning("A helper of the cluster was lost: %s", reason_of(error))
                 self._note_lost()
             return {"answer": None} if self.ready() else None
+        tell(said)
+        return {"answer": answer}
 
     def end(self) -> None:
         self._ended = True

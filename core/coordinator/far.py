@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.checkpoint import Dtype, Recipe
+from core.checkpoint import MIXED, Dtype, Recipe
 from core.cluster.cluster import Cluster
 from core.cluster.joining import reason_of, this_program
+from core.cluster.logs import Collected, Said, tell
 from core.cluster.workers import other_program
 from core.coordinator.splits import SplitModel
 from core.coordinator.svf import Offsets
@@ -72,6 +73,7 @@ class EncoderActor:
         self._folders = (folder_of(folder), sent)
         self._draft = sent.with_name(f"{sent.name}.{os.getpid()}")
         self._encoder: Any = None
+        self._logged = Collected.installed()
 
     def load(self) -> Reads | str:
         """How it reads; where the weights are not here, the name of the machine that lacks them."""
@@ -116,13 +118,12 @@ class EncoderActor:
 
     def read(
         self, prompts: Sequence[Prompt], token_position: int, offsets: Offsets | None
-    ) -> list[tuple[int, NDArray[np.float32]]] | None:
-        """Every prompt's place and state; None after a start anew, before it was loaded."""
-        return (
-            None
-            if self._encoder is None
-            else list(self._encoder.read_prompts(prompts, token_position, offsets))
-        )
+    ) -> tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None:
+        """Every prompt's place and state, and what was logged since the last reading; None after a start anew, before
+        it was loaded."""
+        if self._encoder is None:
+            return None
+        return list(self._encoder.read_prompts(prompts, token_position, offsets)), self._logged.taken()
 
 
 @dataclass(eq=False)
@@ -144,8 +145,14 @@ class _Actors:
         self.coming: dict[Any, int] = {}
         self._again: dict[int, float] = {}  # when which ones are looked for
         self._sent: set[int] = set()  # those that were given the weights in this life
-        self.reads = self._load_all()
+        self._kinds = self._load_all()
         self.up = set(range(len(actors)))
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe of their states."""
+        first = next(iter(self._kinds)).recipe
+        return first if len(self._kinds) == 1 else replace(first, attention=MIXED)
 
     def lose(self, actor: int, error: Exception) -> None:
         """One cannot read any more, until it is there again."""
@@ -169,13 +176,13 @@ class _Actors:
         actor, fault = self.coming.pop(ready), ""
         try:
             told = self._ray.get(ready)
-            if told == self.reads:
+            if told in self._kinds:
                 self.up.add(actor)
             elif isinstance(told, str) and actor not in self._sent:
                 self._send([actor])
                 self._again[actor] = 0.0
             else:
-                fault = _unlike([self.reads, told]) if isinstance(told, Reads) else _CHANGED
+                fault = _unlike([*self._kinds, told]) if isinstance(told, Reads) else _CHANGED
         except (self._ray.exceptions.RayTaskError, CheckpointError) as error:
             fault = str(error) if isinstance(error, CheckpointError) else _unread(error)
         except self._ray.exceptions.RayError:  # it is not there yet
@@ -186,8 +193,8 @@ class _Actors:
                 raise CheckpointError(fault)
             log.warning("An encoder of the cluster is given no work: %s", fault)
 
-    def _load_all(self) -> Reads:
-        """How all of them read. CheckpointError where one cannot load, or they do not read alike."""
+    def _load_all(self) -> frozenset[Reads]:
+        """How they read. CheckpointError where one cannot load, or they may not read side by side."""
         told: dict[int, Reads] = {}
         try:
             while lacking := [one for one in range(len(self.all)) if one not in told]:
@@ -201,9 +208,10 @@ class _Actors:
                 self._send([*machines.values()])
         except self._ray.exceptions.RayError as error:
             raise CheckpointError(_unread(error)) from error
-        if fault := _unlike([*told.values()]):
+        kinds = frozenset(told.values())
+        if fault := _unlike([*kinds], mixed=self._cluster.mixed):
             raise CheckpointError(fault)
-        return told[0]
+        return kinds
 
     def _send(self, actors: Sequence[int]) -> None:
         """Give these the files of the folder, one piece after the other: Ray's object store need never hold more than
@@ -275,17 +283,18 @@ def _unread(error: Exception) -> str:
     return f"The cluster cannot load the encoder: {reason_of(error)}"
 
 
-def _unlike(told: Sequence[Reads]) -> str:
-    """What is wrong with encoders that do not read alike, or run another program than this process; empty: nothing."""
+def _unlike(told: Sequence[Reads], *, mixed: bool = False) -> str:
+    """What is wrong with encoders that do not read alike, unless they may be `mixed`, or run another program than this
+    process; empty: nothing."""
     for one in told:
         if fault := other_program(one.program):
             return fault
-    if len(set(told)) < 2:
+    if mixed or len(set(told)) < 2:
         return ""
-    kinds = ", ".join(sorted({one.recipe.key for one in told}))
+    kinds = ", ".join(sorted({str(one.recipe) for one in told}))
     return (
-        f"The machines of the cluster read otherwise, each in its own last digits ({kinds}): run on machines of one "
-        "kind, with the same torch."
+        f"The machines of the cluster read in other last digits each ({kinds}): run on machines of one kind with the "
+        "same torch, or by --engine ray-mixed, after which a run does not come to the same again."
     )
 
 
@@ -301,7 +310,7 @@ class FarReader:
         arguments = (portable(folder.absolute()), digest, device, dtype, torch.get_num_threads())
         actors = cluster.actors(EncoderActor, n, *arguments, num_gpus=share)
         self._actors = _Actors(cluster, folder, actors)
-        self.recipe = self._actors.reads.recipe
+        self.recipe = self._actors.recipe
         #: Offsets of singular values under which prompts are read; None: the weights as they are.
         self.offsets: Offsets | None = None
         self._offsets_there: tuple[bytes, Any] = b"", None
@@ -379,14 +388,18 @@ class FarReader:
         """What was read; None where the encoder was lost, and these prompts have to be read again."""
         lost: Exception = CheckpointError("it was started again")
         try:
-            states: list[tuple[int, NDArray[np.float32]]] | None = self._ray.get(ready)
+            read: tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError as error:
+            log.error("An encoder of the cluster failed: %s", error)  # with its traceback
             raise CheckpointError(f"An encoder of the cluster failed: {reason_of(error)}") from error
         except self._ray.exceptions.RayError as error:
-            states, lost = None, error
-        if states is None:
+            read, lost = None, error
+        if read is None:
             self._actors.lose(actor, lost)
             share.lost += 1
             if share.lost > MOST_LOST:
                 raise CheckpointError(f"The encoders of the cluster are lost: {reason_of(lost)}") from lost
+            return None
+        states, said = read
+        tell(said)
         return states

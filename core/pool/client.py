@@ -127,9 +127,11 @@ def infrastructure(
 
 @dataclass
 class Progress:
-    """How far a try has come: once its request is sent, its server may work on it, and bill for it."""
+    """How far a try has come: once its request is sent, its server may work on it, and bill for it. `episode`: whose
+    it is."""
 
     is_sent: bool = False
+    episode: str = ""
 
     async def sending(self, content: bytes) -> AsyncIterator[bytes]:
         """The content of the request, for httpcore, which asks for more when it has sent it."""

@@ -206,7 +206,7 @@ class Endpoint:
 
     async def _try(self, body: Mapping[str, object], call: _Call) -> Completion:
         """One try, which is paid for where its server may bill it."""
-        call.progress = Progress()
+        call.progress = Progress(episode=call.bill.ask.episode)
         try:
             return await self.client.call(body, call.show, call.progress)
         except CallFailed as error:

@@ -291,7 +291,9 @@ def answers(flight: Flight) -> Iterator[tuple[int, Reply]]:
 
 def broken_off(ask: Ask, fault: Exception) -> Reply:
     """The reply of a call at which this program failed, which is logged; called where the fault was caught."""
-    log.error("A call to model %s broke off: %s: %s", ask.model, type(fault).__name__, fault, exc_info=fault)
+    whose = f" of episode {ask.episode}" if ask.episode else ""
+    words = "A call%s to model %s broke off: %s: %s"
+    log.error(words, whose, ask.model, type(fault).__name__, fault, exc_info=fault)
     message = (
         f"This program failed at a call to model '{ask.model}' ({type(fault).__name__}); its log says more."
     )

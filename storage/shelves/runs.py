@@ -264,17 +264,18 @@ class Runs:
             finished=case((_QUEUED, self.now()), else_=run.c.finished),
         )
 
-    def allow(self, run_id: str, max_cost_usd: float | None, dead: str | None = None) -> None:
-        """Change what a run may spend in all. StoreError while it is running, unless its owner is the one known
-        to be `dead`: its worker has read the old."""
-        config = {**self.get(run_id).config, "max_cost_usd": max_cost_usd}
+    def change(self, run_id: str, changes: Mapping[str, Any], dead: str | None = None) -> None:
+        """Change what a person may change of a run that has begun, by the keys of its config: what it may spend in all,
+        which engine plays it. StoreError while it is running, unless its owner is the one known to be `dead`: its
+        worker has read the old."""
+        config = {**self.get(run_id).config, **changes}
         resting = run.c.status != RunStatus.RUNNING
         if dead is not None:
             resting = or_(resting, run.c.owner == dead)
         with writing(self.engine) as connection:
             changed = connection.execute(update(run).where(run.c.id == run_id, resting).values(config=config))
         if changed.rowcount != 1:
-            raise StoreError(f"Run {run_id} is running: stop it first, then change its ceiling.")
+            raise StoreError(f"Run {run_id} is running: stop it first, then change it.")
 
     def amend(self, run_id: str, config: Mapping[str, Any], *, owner: str | None = None) -> None:
         """Write down what its process has decided about what a run plays. StoreError when the run is not this owner's

@@ -203,7 +203,7 @@ class Models:
 
     def books(self) -> Counter[str]:
         """Calls and tokens so far, and the most calls at once."""
-        return Counter(httpx.get(f"{self.address}/books", trust_env=False).json())
+        return Counter(httpx.get(f"{self.address}/books", trust_env=False, timeout=60).json())
 
     def pool(
         self, file: Path, *, concurrency: int = 8, key: str = "", models: int = 3, more: str = ""
@@ -236,10 +236,29 @@ def models(wait_s: float) -> Iterator[Models]:
         process.join()
 
 
-def trinity(store: Path, *arguments: object, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+#: Runs the command line where some names of modules have other values.
+_PATCHED = """
+import importlib, json, sys
+for name, value in json.loads(sys.argv.pop(1)).items():
+    module, _, attribute = name.rpartition(".")
+    setattr(importlib.import_module(module), attribute, value)
+from ui.cli import main
+sys.exit(main())
+"""
+
+
+def trinity(
+    store: Path,
+    *arguments: object,
+    env: Mapping[str, str] | None = None,
+    patched: Mapping[str, Any] | None = None,
+) -> subprocess.Popen[str]:
     """The command line in a process of its own, on one thread, with this store; within the suite it is forked off one
-    that has imported what it needs."""
+    that has imported what it needs. `patched` are names such as "ray.__version__" with the values that they have there:
+    in a process that is no other one's fork."""
     program = [str(forked("trinity"))] if FOLDER in os.environ else [sys.executable, "-m", "ui.cli"]
+    if patched is not None:
+        program = [sys.executable, "-c", _PATCHED, json.dumps(patched)]
     return subprocess.Popen(
         [*program, *map(str, arguments), "--store", str(store)],
         cwd=SOURCE,

@@ -23,8 +23,10 @@ from tests.bench._cluster import SOURCE, digest_of
 #: How large they are: as small as it can be.
 RUN = ("run", "--policy", "random", "--policy", "conductor:random", "--validate", 0, "--n", 24)
 FORK = ("fork", "--flag", "false_accept", "--most", 4, "--n", 2, "--baseline", 2)
-EVOLVE = ("evolve", "--generations", 2, "--population", 6, "--replicates", 4, "--n", 40, "--validation", 8)
-EVOLVE += ("--record", "all", "--no-controls", "--encoder", "pocket")
+EVOLVE = (
+    *("evolve", "--generations", 2, "--population", 6, "--replicates", 4, "--n", 40, "--validation", 8),
+    *("--record", "all", "--no-controls", "--encoder", "pocket"),
+)
 TRAIN = ("train", "--iterations", 2, "--questions", 2, "--rollouts", 3, "--n", 64, "--validation", 4)
 TRAINING = "problems = 4\nprobes = 1\nupdates = 1\nlearning_rate = 0.01\n"
 #: What learning to plan imports, many seconds of work.

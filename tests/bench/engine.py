@@ -26,6 +26,7 @@ from core.cluster.cluster import Cluster
 from core.episode import EpisodeFinished, Event, Grade, Task, Turn
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
+from core.pocket import MODELS as POCKET
 from core.pool.costs import Counts
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
@@ -34,6 +35,7 @@ from storage.recorder import record_many
 from storage.store import open_store
 from tests.bench._cluster import Models, cluster, digest_of, models, said, trinity
 from tests.bench._frame import Figures, run
+from tests.bench._same import Series, commands
 from tests.builders.play import births
 from tests.builders.stores import begin_run
 
@@ -50,6 +52,7 @@ def measure(
     episodes: Annotated[int, "episodes of the batch run"] = 600,
     in_flight: Annotated[int, "calls in flight that sleep"] = 2000,
     generations: Annotated[int, "generations of the pocket evolution; 0: leave it out"] = GENERATIONS,
+    digests: Annotated[int, "1: compare digests of every kind of run; 0: leave them out"] = 1,
 ) -> Figures:
     """All figures."""
     found: Figures = {}
@@ -60,6 +63,8 @@ def measure(
         if generations:
             found["pocket"] = _evolution(folder, generations)
         found["driver"] = _driver(folder, there.address, helpers, in_flight)
+        if digests:
+            found |= _digests(folder, address)
     calls = found["calls"]
     found["ratios"] = {
         "episodes_per_s_ray_vs_local": calls["local"]["seconds"] / calls["ray"]["seconds"],
@@ -119,6 +124,34 @@ def _evolution(folder: Path, generations: int) -> Figures:
         }
     found["ratio"] = found["ray"]["seconds"] / found["local"]["seconds"]
     return found
+
+
+def _digests(folder: Path, address: str) -> Figures:
+    """Whether each kind of run comes to the same with 2 and with 4 helpers as on this machine alone, and how many jobs
+    they answered for it."""
+    from tests.core.planner.tiny import tiny_planner  # which is slow to import, also for the models' process
+
+    worlds = {"pocket": POCKET, "HTTP": ("m0", "m1", "m2")}
+    planners = {
+        world: tiny_planner().frozen(models=names).save(folder / f"planner-{world}")
+        for world, names in worlds.items()
+    }
+    came: dict[int, dict[str, Any]] = {}
+    with models(0.0) as asked:
+        pool = asked.pool(folder / "three.toml", models=3)
+        for helpers in (0, 2, 4):
+            place = folder / f"same-{helpers}"
+            place.mkdir()
+            engine = address if helpers else "local"
+            series = Series(str(place), engine, [helpers or 1], commands(place, planners, pool))
+            [came[helpers]] = series.play()
+    return {
+        "digests": {
+            kind: all(one[kind]["digest"] == here["digest"] for one in came.values())
+            for kind, here in came[0].items()
+        },
+        "helped": {kind: {f"by_{n}_helpers": came[n][kind]["helped"] for n in (2, 4)} for kind in came[0]},
+    }
 
 
 def _seconds(store: Path) -> float:

@@ -1,5 +1,6 @@
-"""What helper processes are asked in tests: quick jobs, long ones, some that end their process, some that fail."""
+"""What helper processes are asked in tests: quick jobs, long ones, some that end their process, fail or warn."""
 
+import logging
 import os
 import time
 from typing import Any
@@ -27,6 +28,12 @@ def deadly(job: Any) -> Any:
 def failing(job: Any) -> Any:
     """Is never answered."""
     raise ValueError("This job cannot be done.")
+
+
+def warning(job: Any) -> Any:
+    """Is answered, and warned of."""
+    logging.getLogger(__name__).warning("This job is strange: %s", job)
+    return job
 
 
 if __name__ == "__main__":

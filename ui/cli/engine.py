@@ -186,7 +186,7 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
             (machine.python, machine.trinity), machine.same_digits = runs, digits == fingerprint()
             machine.problem = _other_versions(machine)
             if not machine.problem:
-                told = ray.get(worker.answer.remote("ui.program:have_values", [*keys]), timeout=START_S)
+                told, _ = ray.get(worker.answer.remote("ui.program:have_values", [*keys]), timeout=START_S)
                 machine.keys = dict(zip(keys, told, strict=True))
                 machine.problem = _missing_keys(machine)
         except ray.exceptions.GetTimeoutError:

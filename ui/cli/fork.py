@@ -106,7 +106,7 @@ def fork(
     with opened_store(settings.store) as opened:
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "device", "engine", "max_cost_usd", "as_json")
-            plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings)
+            plan = with_ceiling(plan_of(opened.runs.get(resume), ForkPlan), settings, given)
         else:
             picks, batch = [(episode or "", (turn or 1) - 1)], ""
             if not asked.luck and not asked.every_turn:

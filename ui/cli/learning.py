@@ -435,7 +435,7 @@ def stored_plan(
     from ui.runs.plans import plan_of
 
     kind = type(plan)
-    stored = with_ceiling(plan_of(store.runs.get(run_id), kind), settings)
+    stored = with_ceiling(plan_of(store.runs.get(run_id), kind), settings, asked)
     before, now = values_of(stored), values_of(plan)
     for key, field in settings_of(kind).items():
         found_out = (

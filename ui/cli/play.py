@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from core.pool.spec import ModelSpec
     from storage.shelves.replies import SharedReplies
     from storage.store import Store
+    from ui.cli.options import Given
     from ui.runs.batch import BatchParts
     from ui.runs.evolution import EvolutionParts
     from ui.runs.expectation import Expectation
@@ -38,14 +39,15 @@ P = TypeVar("P", "BatchPlan", "EvolutionPlan", "TrainingPlan", "ForkPlan")
 R = TypeVar("R", "BatchParts", "EvolutionParts", "TrainingParts")
 
 
-def with_ceiling(plan: P, settings: Settings) -> P:
-    """A stored plan; a ceiling and a device that are given now replace the stored ones."""
+def with_ceiling(plan: P, settings: Settings, given: Given) -> P:
+    """A stored plan; a ceiling, a device and an engine that are set now replace the stored ones. `given`: the options
+    of the command, by which a run on a cluster goes on without one."""
     changed: dict[str, Any] = {}
     if settings.max_cost_usd is not None:
         changed["max_cost_usd"] = settings.max_cost_usd
     if (device := settings.computing.device) != "auto" and hasattr(plan, "computing"):
         changed["computing"] = replace(plan.computing, device=device)
-    if settings.engine != LOCAL_ENGINE:
+    if settings.engine != LOCAL_ENGINE or given.get("engine"):
         changed["engine"] = settings.engine
     return replace(plan, **changed)
 

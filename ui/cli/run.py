@@ -82,7 +82,7 @@ def run(
     with opened_store(settings.store) as opened:
         if resume is not None:
             refuse_with_resume(context, "resume", "store", "device", "engine", "max_cost_usd", "as_json")
-            plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings)
+            plan = with_ceiling(plan_of(opened.runs.get(resume), BatchPlan), settings, given)
         elif given.get("policies"):
             plan = plan_from(BatchPlan, given, settings)
             name_task_file(opened, plan.tasks)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import PurePath
 
 from core.processes import EngineState
-from core.settings import POCKET_POOL, RAY_ENGINE
+from core.settings import MIXED_ENGINE, POCKET_POOL, RAY_ENGINE
 from core.tasks.sets import OUTCOMES_PREFIX
 from storage.rows.summaries import RunKind, RunSummary
 from storage.store import Store
@@ -113,15 +113,16 @@ def retention_words(pruning: Pruning) -> list[str]:
 def engine_words(engine: str) -> str:
     """An engine as it is called: local, Ray on this machine, Ray at 10.0.0.1:6379."""
     name, _, address = engine.partition("=")
-    if name != RAY_ENGINE:
+    if name not in (RAY_ENGINE, MIXED_ENGINE):
         return engine
-    return f"Ray at {address}" if address else "Ray on this machine"
+    where = f"Ray at {address}" if address else "Ray on this machine"
+    return f"{where}, machines may differ" if name == MIXED_ENGINE else where
 
 
 def engine_state_words(engine: str, state: EngineState | None) -> str:
     """What an engine is doing: `Ray at 10.0.0.1:6379: 4 helpers on 3 machines, 57 calls under way`."""
     if state is None:
-        return engine_words(engine)
+        return f"Waiting for {engine_words(engine)}"
     parts = [_count(state.helpers, "helper") + f" on {_count(state.machines, 'machine')}"]
     if not state.helpers:
         parts = [f"no helper needed so far, {_count(state.machines, 'machine')}"]

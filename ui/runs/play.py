@@ -24,7 +24,7 @@ from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs, slots_of
 from core.processes import EngineState, Processes
-from core.settings import ray_address
+from core.settings import LOCAL_ENGINE, ray_address
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
 from storage.rows.summaries import RunStatus
@@ -226,7 +226,11 @@ class EngineNotes:
     _one: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def begin(self, engine: str) -> None:
-        """Join the cluster of an engine. Stopped, so that the run can be resumed, where that is not possible now."""
+        """Join the cluster of an engine, which may be another one than before. Stopped, so that the run can be resumed,
+        where that is not possible now."""
+        self.store.runs.amend_key(
+            self.run, "engine", None if engine == LOCAL_ENGINE else engine, owner=owner()
+        )
         try:
             processes = None if ray_address(engine) is None else wiring.processes(engine)
         except ConfigError as error:

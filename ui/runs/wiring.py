@@ -32,6 +32,7 @@ from core.settings import (
     Computing,
     Dtype,
     Settings,
+    is_mixed,
     ray_address,
     read_settings,
 )
@@ -187,7 +188,8 @@ def processes(engine: str = LOCAL_ENGINE) -> Processes:
     with _joining:
         if engine not in _joined:
             _leave()
-            _joined[engine] = Cluster(address, settings().processes, preload=_PRELOAD)
+            most = settings().processes
+            _joined[engine] = Cluster(address, most, preload=_PRELOAD, mixed=is_mixed(engine))
         return _joined[engine]
 
 

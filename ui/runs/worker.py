@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from core.errors import TrinityError
+from core.processes import doomed
 from core.settings import POCKET_POOL, Settings
 from storage.rows.summaries import RunStatus
 from storage.store import Store, open_store
@@ -83,6 +84,8 @@ def _play_all(store: Store, announce: Callable[[str], object], stay: bool) -> in
         announce(run)
         if play_claimed(store, run) == INTERRUPTED:
             return INTERRUPTED
+        if doomed.is_set():  # Ray would end it in the middle of the next run
+            os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 class App:

@@ -4,7 +4,7 @@ pause, stop or resume it, the queue of all runs, and replays of a wrong episode 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -13,8 +13,8 @@ import streamlit as st
 
 from core.analysis.power import MOST_PLAYS
 from core.episode import EndReason, Episode, Status
-from core.errors import BudgetError, TrinityError
-from core.settings import LOCAL_ENGINE
+from core.errors import BudgetError, ConfigError, TrinityError
+from core.settings import LOCAL_ENGINE, ray_address
 from storage.rows.summaries import EpisodeSummary, RunStatus, RunSummary
 from storage.store import Store
 from ui.presentation.runs import about, engine_state_words, lost_words, run_name
@@ -52,6 +52,7 @@ from ui.runs.spending import Price, check_ceiling, paid_models
 from ui.web.kit import state
 from ui.web.kit.cache import cached, pool_specs, remembered
 from ui.web.kit.widgets import button, nothing_here, run_mark, tool
+from ui.web.pickers.encoder import choose_engine, typed_engine
 
 #: How often a run under way is read again, in seconds.
 REFRESH_S = 2.0
@@ -140,12 +141,12 @@ def watch(
 ) -> None:
     """The bar and the buttons of a run under way, read again every `REFRESH_S`; when the run has more to show than
     that, the page runs again."""
-    shown = _pulse(run)
+    shown = _pulse(store, run)
 
     def look() -> None:
         mark_dead(store)
         now = store.runs.get(run.id)
-        if _pulse(now) != shown:
+        if _pulse(store, now) != shown:
             st.rerun()
         with st.container(horizontal=True, vertical_alignment="center"):
             bar(store, now, texts, reached(store, now))
@@ -157,9 +158,10 @@ def watch(
     st.fragment(state.guarded(look), run_every=REFRESH_S, key="run_watch")()
 
 
-def _pulse(run: RunSummary) -> tuple[object, ...]:
+def _pulse(store: Store, run: RunSummary) -> tuple[object, ...]:
     """What changes when a run has more to show than its bar."""
-    return run.status, run.generations, run.finished_episodes, is_stalled(run, time.time())
+    paused = store.runs.control(run.id).paused
+    return run.status, run.generations, run.finished_episodes, is_stalled(run, time.time()), paused
 
 
 def bar(store: Store, run: RunSummary, texts: RunTexts, reached: Reached) -> None:
@@ -309,28 +311,34 @@ def unfinished_words(store: Store, episode: Episode) -> None:
         state.page_link(kind.page, words, icon=kind.icon, **address_of(run))
 
 
-_CEILING = "resume_ceiling"
-
-
 def resumable(store: Store, run: RunSummary, words: str) -> None:
-    """The button, named `words`, and the run's spend ceiling where its pool has to be paid. No reply that is stored
-    is asked or paid for again."""
-    plan = known_plan(run)
-    ceiling = plan.max_cost_usd if isinstance(plan, PooledPlan) else None
+    """The button, named `words`, with the run's spend ceiling where its pool has to be paid, and its engine where that
+    is a cluster, which may have moved. No reply that is stored is asked or paid for again."""
+    plan, form, fault = known_plan(run), f"resume_{run.id}", ""
+    before: dict[str, Any] = {}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         if isinstance(plan, PooledPlan) and _is_paid(plan):
+            before["max_cost_usd"] = plan.max_cost_usd
             st.number_input(
                 "Spend at most in all, USD",
                 min_value=0.0,
-                value=ceiling,
+                value=plan.max_cost_usd,
                 step=0.1,
-                key=_CEILING,
+                key=f"{form}_max_cost_usd",
                 help=f"{label(dollars(store.runs.spent_usd(run.id)))} of it is spent already.",
                 width=220,
             )
-        act = partial(_resume, store, run, ceiling)
+        if (engine := engine_of(plan)) != LOCAL_ENGINE:
+            before["engine"] = engine
+            try:
+                ray_address(choose_engine(form, engine, width=320))
+            except ConfigError as error:
+                fault = str(error)
+        act = partial(_resume, store, run, before)
         help = "Another worker takes it; no reply that is stored is asked or paid for again"
-        tool(words, "resume", act, icon="restart_alt", type="primary", help=help)
+        tool(words, "resume", act, icon="restart_alt", type="primary", help=help, disabled=bool(fault))
+    if fault:
+        st.caption(label(fault, 400))
 
 
 def _is_paid(plan: PooledPlan) -> bool:
@@ -340,11 +348,13 @@ def _is_paid(plan: PooledPlan) -> bool:
         return False  # the worker will say what is wrong with the pool
 
 
-def _resume(store: Store, run: RunSummary, before: float | None) -> None:
+def _resume(store: Store, run: RunSummary, before: Mapping[str, Any]) -> None:
     mark_dead(store)
-    ceiling = st.session_state.get(_CEILING, before)
-    if ceiling != before:
-        store.runs.allow(run.id, ceiling, dead=run.owner if is_dead(run.owner) else None)
+    now = {key: st.session_state.get(f"resume_{run.id}_{key}", value) for key, value in before.items()}
+    if "engine" in now:
+        now["engine"] = typed_engine(str(now["engine"]))
+    if now != before:
+        store.runs.change(run.id, now, dead=run.owner if is_dead(run.owner) else None)
     queue.resume(store, run.id)
 
 

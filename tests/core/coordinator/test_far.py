@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from core.checkpoint import MIXED
 from core.cluster.cluster import Cluster
 from core.coordinator import far
 from core.coordinator.encoder import Encoder, load_encoder
@@ -112,10 +113,16 @@ def test_lost_encoders_are_given_the_weights_again_or_it_is_said_that_there_is_n
     assert sent.is_dir()
 
 
-def test_an_encoder_that_reads_otherwise_is_refused(there: Encoder) -> None:
+def test_an_encoder_that_reads_otherwise_is_refused_unless_machines_may_differ(there: Encoder) -> None:
     assert there._far is not None
-    reads = there._far._actors.reads
+    [reads] = there._far._actors._kinds
     assert far._unlike([reads, reads]) == ""
-    assert "in its own last digits" in far._unlike([reads, replace(reads, probe=b"other")])
+    unlike = [reads, replace(reads, probe=b"other")]
+    assert "in other last digits each (float32 on the CPU)" in far._unlike(unlike)
+    assert far._unlike(unlike, mixed=True) == ""
     other = replace(reads, program=("3.99.1", "0.0.1"))
-    assert "runs Python 3.99.1 and Trinity Inspector 0.0.1: install Python" in far._unlike([other])
+    for mixed in (False, True):
+        assert "runs Python 3.99.1 and Trinity Inspector 0.0.1: install Python" in far._unlike(
+            [reads, other], mixed=mixed
+        )
+    assert str(replace(reads.recipe, attention=MIXED)) == "float32 on the CPU of machines that differ"

@@ -31,7 +31,7 @@ from storage.rows.summaries import RunStatus
 from storage.store import Store
 from tests.builders.diffed import Diffed
 from tests.builders.sample_store import MODELS, scripted
-from tests.ui.pages import opened, plainly, until
+from tests.ui.pages import opened, plainly, press, until
 from tests.ui.runs.test_learning import evolution
 from tests.ui.sums import Sums
 from ui.cli.play import follow, show_preparations
@@ -247,9 +247,19 @@ def test_a_run_whose_cluster_cannot_be_joined_waits_to_be_resumed(
     sentence = "Ray is not installed: pip install" if missing else "No Ray cluster listens at 127.0.0.1:1"
     assert ended.status is RunStatus.INTERRUPTED
     assert (ended.error or "").startswith(sentence)
-    store.runs.amend(run, {**ended.config, "engine": "local"}, owner=owner())
-    assert play_claimed(store, run) == 0
-    assert store.runs.get(run).status is RunStatus.FINISHED
+    if missing:
+        world.done("run", "--resume", run, "--engine", "local")
+    else:
+        monkeypatch.setenv("TRINITY_WORKERS", "0")  # it waits for the one below
+        page = opened("checkpoints", run=run)
+        assert page.selectbox(key=f"resume_{run}_engine").value == "ray=127.0.0.1:1"
+        page.selectbox(key=f"resume_{run}_engine").select("local").run()
+        press(page, "resume")
+        assert play_claimed(store, run) == 0
+    assert (store.runs.get(run).status, engine_of(plan_of(store.runs.get(run)))) == (
+        RunStatus.FINISHED,
+        "local",
+    )
 
 
 @pytest.mark.process
@@ -275,7 +285,7 @@ def test_a_worker_plays_a_queued_run_on_ray(world: Sums, store: Store) -> None:
 
 def test_an_engine_is_called_by_what_it_does() -> None:
     assert engine_words("local") == "local"
-    assert engine_state_words("ray", None) == "Ray on this machine"
+    assert engine_state_words("ray", None) == "Waiting for Ray on this machine"
     assert (
         engine_state_words("ray", EngineState(0, 1))
         == "Ray on this machine: no helper needed so far, 1 machine"

@@ -206,10 +206,11 @@ def test_an_address_alone_is_that_of_a_ray_cluster() -> None:
         "10.0.0.1:6379": "ray=10.0.0.1:6379",
         " ray://head:10001 ": "ray=ray://head:10001",
         "ray=head:6379": "ray=head:6379",
+        "ray-mixed=head:6379": "ray-mixed=head:6379",
         "local": "local",
         "ray": "ray",
     }
     assert {words: encoder.typed_engine(words) for words in typed} == typed
-    for words in ("head", "ray=head", "ray=head:port"):
+    for words in ("head", "ray=head", "ray=head:port", "ray-mixed=head"):
         with pytest.raises(ConfigError):
             ray_address(encoder.typed_engine(words))

@@ -345,7 +345,7 @@ def test_a_paid_pool_needs_a_ceiling_keeps_below_it_and_goes_on_under_a_higher_o
     assert "could exceed the ceiling of $0.0430" in str(stopped.error)
     page = opened("evolution", run=run)
     assert label("of $0.0430", 60) in shown(page)
-    page.number_input(key="resume_ceiling").set_value(9.0).run()
+    page.number_input(key=f"resume_{run}_max_cost_usd").set_value(9.0).run()
     press(page, "resume")
     assert play_claimed(store, run) == 0
     assert (store.runs.get(run).status, store.runs.get(run).config["max_cost_usd"]) == (

@@ -303,12 +303,12 @@ def test_candidates_are_told_with_what_is_missing(empty: Store) -> None:
     go.Figure(figure_of(points).to_dict())  # validates
 
 
-def test_a_ceiling_changes_only_while_nobody_works(empty: Store) -> None:
+def test_a_ceiling_and_an_engine_change_only_while_nobody_works(empty: Store) -> None:
     store = empty
     store.runs.create("r1", "evolve", {"max_cost_usd": 1.0, "name": "x"}, owner="elsewhere:1")
     with pytest.raises(StoreError, match="stop it first"):
-        store.runs.allow("r1", 2.0)
-    store.runs.allow("r1", 2.0, dead="elsewhere:1")
+        store.runs.change("r1", {"max_cost_usd": 2.0})
+    store.runs.change("r1", {"max_cost_usd": 2.0}, dead="elsewhere:1")
     store.runs.finish("r1", RunStatus.INTERRUPTED, owner="elsewhere:1")
-    store.runs.allow("r1", 3.0)
-    assert store.runs.get("r1").config == {"max_cost_usd": 3.0, "name": "x"}
+    store.runs.change("r1", {"max_cost_usd": 3.0, "engine": "ray"})
+    assert store.runs.get("r1").config == {"max_cost_usd": 3.0, "name": "x", "engine": "ray"}
