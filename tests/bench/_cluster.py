@@ -248,7 +248,7 @@ sys.exit(main())
 
 
 def trinity(
-    store: Path,
+    store: Path | str,
     *arguments: object,
     env: Mapping[str, str] | None = None,
     patched: Mapping[str, Any] | None = None,
@@ -281,7 +281,7 @@ _OWN = {"id", "run_id", "episode_id", "checkpoint_id", "latency_s", "cost_usd", 
 _OWN |= {"spent_usd", "reading_s", "seconds", "wall_s"}
 
 
-def digest_of(store: Path) -> str:
+def digest_of(store: Path | str) -> str:
     """What the newest run of a store came to: every episode with all of its turns, plans and what it was forked from,
     every update with its numbers and candidates, and every checkpoint, of coordinators and planners, without times and
     names."""
