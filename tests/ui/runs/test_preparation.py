@@ -289,6 +289,6 @@ def test_an_engine_is_called_by_what_it_does() -> None:
     assert engine_state_words("ray", None) == "Waiting for Ray on this machine"
     assert (
         engine_state_words("ray", EngineState(0, 1))
-        == "Ray on this machine: no helper needed so far, 1 machine"
+        == "Ray on this machine: 1 machine, helpers start once there is enough work"
     )
     assert lost_words(2) == "2 helpers were lost and started again."
