@@ -62,6 +62,15 @@ class Reads:
     probe: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Every prompt's place and state, how many forwards of a whole prompt that took, and what was logged meanwhile."""
+
+    states: list[tuple[int, NDArray[np.float32]]]
+    forwards: float
+    said: list[Said]
+
+
 class EncoderActor:
     """In an actor: an encoder that reads. Its weights are those of a folder there, or were sent, once for each machine,
     and kept in its folder for temporary files."""
@@ -116,14 +125,13 @@ class EncoderActor:
         """What was taken is of no use."""
         shutil.rmtree(self._draft, ignore_errors=True)
 
-    def read(
-        self, prompts: Sequence[Prompt], token_position: int, offsets: Offsets | None
-    ) -> tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None:
-        """Every prompt's place and state, and what was logged since the last reading; None after a start anew, before
-        it was loaded."""
+    def read(self, prompts: Sequence[Prompt], token_position: int, offsets: Offsets | None) -> Read | None:
+        """What was read; None after a start anew, before it was loaded."""
         if self._encoder is None:
             return None
-        return list(self._encoder.read_prompts(prompts, token_position, offsets)), self._logged.taken()
+        before = self._encoder.forwards
+        states = list(self._encoder.read_prompts(prompts, token_position, offsets))
+        return Read(states, self._encoder.forwards - before, self._logged.taken())
 
 
 @dataclass(eq=False)
@@ -358,7 +366,6 @@ class FarReader:
                     due.append(share)
                     continue
                 heard = time.monotonic()
-                self.forwards += len(share.places)
                 for at, state in states:
                     yield share.places[at], state
 
@@ -388,7 +395,7 @@ class FarReader:
         """What was read; None where the encoder was lost, and these prompts have to be read again."""
         lost: Exception = CheckpointError("it was started again")
         try:
-            read: tuple[list[tuple[int, NDArray[np.float32]]], list[Said]] | None = self._ray.get(ready)
+            read: Read | None = self._ray.get(ready)
         except self._ray.exceptions.RayTaskError as error:
             log.error("An encoder of the cluster failed: %s", error)  # with its traceback
             raise CheckpointError(f"An encoder of the cluster failed: {reason_of(error)}") from error
@@ -400,6 +407,6 @@ class FarReader:
             if share.lost > MOST_LOST:
                 raise CheckpointError(f"The encoders of the cluster are lost: {reason_of(lost)}") from lost
             return None
-        states, said = read
-        tell(said)
-        return states
+        tell(read.said)
+        self.forwards += read.forwards
+        return read.states

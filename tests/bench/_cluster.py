@@ -278,7 +278,7 @@ def said(process: subprocess.Popen[str]) -> str:
 
 #: What differs from run to run, and is no part of what it came to.
 _OWN = {"id", "run_id", "episode_id", "checkpoint_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd"}
-_OWN |= {"spent_usd", "reading_s", "seconds", "wall_s"}
+_OWN |= {"spent_usd", "reading_s", "forwards", "seconds", "wall_s"}
 
 
 def digest_of(store: Path | str) -> str:

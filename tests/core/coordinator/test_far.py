@@ -89,6 +89,7 @@ def test_states_are_the_same_to_the_bit_where_weights_had_to_be_sent(
     assert not np.array_equal(plain, changed)
     assert there.recipe == here.recipe
     assert np.array_equal(there.encode(ASKED).states, plain)
+    assert 0 < there.forwards < len(ASKED), "what conversations have in common is read once there, too"
     assert np.array_equal(there.encode(ASKED, offsets=Offsets(layout, values)).states, changed)
     assert list(sent.parent.glob(f"{sent.name}*")) == [sent]  # and nobody's draft
 
