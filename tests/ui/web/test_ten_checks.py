@@ -305,9 +305,9 @@ def test_5_an_episode_of_2000_turns_and_a_reply_of_5_mb_open(same_tab: Page, rec
 
 
 def test_6_a_running_episode_can_be_read_its_page_stays_and_a_dead_one_is_stalled(
-    tab: Page, recorded_app: Served
+    same_tab: Page, recorded_app: Served
 ) -> None:
-    store = recorded_app.store
+    tab, store = same_tab, recorded_app.store
     whole = dataclasses.replace(episode(episode_id(LIVE, 0), turns=18, seed=31), run_id=LIVE, turn_budget=18)
     store.runs.create(LIVE, "live", to_config(LivePlan(whole.task, whole.policy, whole.models, turns=18)))
     playing = record(store, events_of(dataclasses.replace(whole, status=Status.RUNNING)))
