@@ -3,7 +3,7 @@
     from ui.notebook import answers, coordinator, decide, episodes, open_store
     store = open_store()
     wrong = episodes(store, "correct == False and turns > 3")  # a data frame of pandas
-    accepts = answers(store, "verifier")["false_accept"].tables["estimates"]  # another
+    accepts = answers(store, "verifier")["false_accept"].tables["estimates"]
     learned = coordinator(store)  # the best validated checkpoint
     decision = decide(learned, "Ann has 7 shells. Ida has 5 more than Ann. How many shells does Ida have?")
 

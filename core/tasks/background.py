@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import IO, Any
 
 from core.episode import Failure, PendingVerdict
 from core.processes import cores
@@ -24,6 +24,14 @@ def start_child(
     is given."""
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, **more}
     return subprocess.Popen(command, env=env or {}, cwd=cwd, start_new_session=True, **streams)
+
+
+def is_readable(stream: IO[bytes], seconds: float) -> bool:
+    """Whether there is something to read, or the end, within so many seconds; also in a process with so many open files
+    that `select.select` refuses."""
+    waiting = select.poll()
+    waiting.register(stream, select.POLLIN)
+    return bool(waiting.poll(1000 * seconds))
 
 
 @dataclass
@@ -64,8 +72,7 @@ class LineChild:
     def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
         """The next line, or nothing from a process that is then ended."""
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], seconds)
-        line = process.stdout.readline().strip() if ready else b""
+        line = process.stdout.readline().strip() if is_readable(process.stdout, seconds) else b""
         if not line:
             self.end()
         return line

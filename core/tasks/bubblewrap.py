@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from core.errors import TaskError
-from core.tasks.background import start_child
+from core.tasks.background import is_readable, start_child
 
 FILTER = Path(__file__).with_name("system_calls.bpf")
 MACHINES = ("x86_64", "aarch64")
@@ -382,7 +382,7 @@ def _line(descriptor: int, held: bytearray, deadline: float, longest: int) -> by
 def _complaint(sandbox: subprocess.Popen[bytes]) -> str:
     """The first line that bubblewrap complains with."""
     assert sandbox.stderr is not None
-    ready, _, _ = select.select([sandbox.stderr], [], [], _GRACE_S)
+    ready = is_readable(sandbox.stderr, _GRACE_S)
     words = os.read(sandbox.stderr.fileno(), 400).decode(errors="replace").strip() if ready else ""
     return words.split("\n")[0] or "it says nothing"
 

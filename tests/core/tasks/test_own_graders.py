@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
+import sys
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from core.episode import Failure, Grade, Task
 from core.errors import TaskError
 from core.grader import is_grader
 from core.tasks import own_graders
+from core.tasks.background import LineChild
 from core.tasks.graders import grading_of
 from core.tasks.sets import load_tasks, own_functions, read_task_file
 
@@ -160,3 +164,20 @@ def test_names() -> None:
     assert not any(
         map(is_grader, ("judged", "python:", "python:a.py", "python:a.py:1", "python:a.txt:f", ""))
     )
+
+
+def test_a_process_with_many_open_files_grades_too() -> None:
+    """As a driver has that keeps thousands of calls in flight: what `select.select` refuses from 1,024 on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    child = LineChild([sys.executable, "-c", "print('ready', flush=True); print(input(), flush=True)"], 20.0)
+    try:
+        assert max(held) > 1024
+        assert child.begin() == b"ready"
+        assert child.ask(b"a line", 20.0) == b"a line"
+    finally:
+        child.end()
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
