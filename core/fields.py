@@ -124,8 +124,9 @@ class Field:
 
     @property
     def left_out(self) -> str:
-        """What it is when it is left out."""
-        return self.help.rpartition("Left out: ")[2].rstrip(".") or "left out"
+        """What it is when it is left out; empty where its help does not say it."""
+        _, said, words = self.help.rpartition("Left out: ")
+        return words.rstrip(".") if said else ""
 
     @property
     def usual(self) -> Any:

@@ -30,7 +30,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 import storage.rows.engine as store_engine
-from tests.zygote import share, worker_python
+from tests.zygote import forked, share, worker_python
 
 settings.register_profile("repeatable", derandomize=True, max_examples=40)
 settings.register_profile("searching", max_examples=1000)
@@ -141,6 +141,16 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+@pytest.fixture
+def forked_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers of benchmarks, and commands beside them, are forked: on a small scale to import takes longer than to
+    serve."""
+    from tests.bench import _faulty, clients, endpoint, served
+
+    for module in (_faulty, clients, endpoint, served):
+        monkeypatch.setattr(module, "SERVE", (str(forked("trinity")), "serve"))
+
+
 def pytest_configure() -> None:
     """The process that forks commands is one for all workers, and ends with the process that starts them."""
     share()
@@ -231,11 +241,16 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
     return made
 
 
+#: A page that is run leaves its script in this module's place, and each process that is spawned then would import it.
+_main = sys.modules["__main__"]
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None]:
     """What was started before is nothing of this test's."""
     _started.clear()
     _integrated.clear()
+    sys.modules["__main__"] = _main
     return (yield)
 
 

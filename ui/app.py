@@ -21,6 +21,7 @@ from starlette.routing import Mount
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from core.errors import TrinityError
+from core.settings import LOCAL_ENGINE
 from ui.program import LOCAL_NAMES
 from ui.runs.queue import stand_by
 from ui.web.middleware import OwnPageOnly, PageBegins
@@ -44,7 +45,7 @@ def _service() -> Service:
     return Service(
         open_store(chosen.store),
         absolute_pool(chosen.pool),
-        replace(endpoint, inspector=inspector),
+        replace(endpoint, inspector=inspector, engine=LOCAL_ENGINE),  # a lost cluster would end the app, too
         chosen.encoder,
         chosen.max_cost_usd,
         needs_ceiling=True,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -29,6 +30,9 @@ log = logging.getLogger(__name__)
 Try = tuple[int, str, Mapping[str, Any], str]
 #: A caller tells what came at least so often; one that is silent for so long hangs, and is started again. In seconds.
 TOLD_S, SILENT_S = 2.0, 20.0
+#: Pieces of streamed texts are told together when the first has waited for so long, in seconds: a message costs this
+#: process far more than a piece, and nobody reads faster.
+PIECES_S = 0.05
 #: So long after one try a lost caller is looked for again, in seconds.
 AGAIN_S = 1.0
 #: A cluster that is there and starts nobody again who can ask is given up after so long, in seconds.
@@ -68,8 +72,9 @@ class Caller:
             self._under_way[number] = task
 
     async def come(self) -> tuple[list[tuple[int, Any]], list[Said]]:
-        """The outcomes that came, by the numbers of their tries, waited for as long as TOLD_S: a completion, the fields
-        of a `CallFailed`, or a `Fault` of this program; and what was logged meanwhile."""
+        """What came, by the numbers of the tries, waited for as long as TOLD_S: a piece of a text that is streamed; as
+        the outcome a completion, the fields of a `CallFailed`, or a `Fault` of this program. And what was logged
+        meanwhile."""
         with suppress(TimeoutError):
             async with asyncio.timeout(TOLD_S):
                 await self._some.wait()
@@ -82,7 +87,8 @@ class Caller:
         try:
             if self._fault:
                 raise infrastructure(self._fault)
-            outcome = await self._clients[model].call(body, lambda piece: None, Progress())
+            on_piece = partial(self._stream, number) if body.get("stream") else lambda piece: None
+            outcome = await self._clients[model].call(body, on_piece, Progress())
         except CallFailed as error:
             outcome = {one.name: getattr(error, one.name) for one in fields(error)}
         except Exception as fault:
@@ -91,6 +97,13 @@ class Caller:
             self._under_way.pop(number, None)
         self._came.append((number, outcome))
         self._some.set()
+
+    def _stream(self, number: int, piece: str) -> None:
+        if not self._came:
+            asyncio.get_running_loop().call_later(PIECES_S, self._some.set)
+        if self._came and self._came[-1][0] == number:
+            piece = self._came.pop()[1] + piece
+        self._came.append((number, piece))
 
 
 @dataclass
@@ -103,10 +116,10 @@ class FarClient:
     async def call(
         self, body: Mapping[str, Any], on_piece: Callable[[str], None], progress: Progress
     ) -> Completion:
-        """As `ChatClient.call`; a text comes whole. A fault of this program there is raised here."""
+        """As `ChatClient.call`. A fault of this program there is raised here."""
         hold = await self.callers.free()
         progress.is_sent = True  # from here on nobody knows whether it is
-        outcome = await self.callers.outcome(hold, self.model, body, progress.episode)
+        outcome = await self.callers.outcome(hold, self.model, body, progress.episode, on_piece)
         if isinstance(outcome, Completion):
             return outcome
         if isinstance(outcome, Fault):
@@ -171,10 +184,18 @@ class Callers:
             self._check()
         return min(up, key=lambda one: len(one.waiting) / one.size)
 
-    async def outcome(self, hold: Hold, model: str, body: Mapping[str, Any], episode: str = "") -> Any:
-        """What came of one try, as `Caller.come` says; `episode`: whose it is."""
+    async def outcome(
+        self,
+        hold: Hold,
+        model: str,
+        body: Mapping[str, Any],
+        episode: str = "",
+        on_piece: Callable[[str], None] = lambda piece: None,
+    ) -> Any:
+        """What came of one try, as `Caller.come` says; `episode`: whose it is; `on_piece` is given a streamed text as
+        it comes."""
         number = next(self._numbers)
-        came = hold.begin(number, model, dict(body), episode)
+        came = hold.begin(number, model, dict(body), episode, on_piece)
         try:
             return await came
         finally:
@@ -197,6 +218,7 @@ class Hold:
     size: int = 1
     fault: str = ""  # why it cannot ask
     waiting: dict[int, asyncio.Future[Any]] = field(default_factory=dict)
+    hearing: dict[int, Callable[[str], None]] = field(default_factory=dict)
     is_up: bool = True
     note_lost: Callable[[], None] = lambda: None
     _tries: list[Try] = field(default_factory=list)
@@ -216,13 +238,19 @@ class Hold:
         self.pid, self.fault = pid, fault or other_program(program)
 
     def begin(
-        self, number: int, model: str, body: Mapping[str, Any], episode: str = ""
+        self,
+        number: int,
+        model: str,
+        body: Mapping[str, Any],
+        episode: str,
+        on_piece: Callable[[str], None],
     ) -> asyncio.Future[Any]:
-        """Begin a try, together with others of this moment; its outcome will come."""
+        """Begin a try, together with others of this moment; its outcome will come, and before it perhaps pieces."""
         self._tries.append((number, model, body, episode))
         self._soon()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.waiting[number] = future
+        self.waiting[number], self.hearing[number] = future, on_piece
+        future.add_done_callback(lambda _: self.hearing.pop(number, None))
         return future
 
     def give_up(self, number: int) -> None:
@@ -232,9 +260,13 @@ class Hold:
             self._soon()
 
     def close(self) -> None:
+        """End it."""
         self._closed = True
-        with suppress(Exception):
-            self.ray.kill(self.actor)
+        if (
+            self.ray.is_initialized()
+        ):  # a pool may be closed after the cluster was left, where Ray would crash
+            with suppress(Exception):
+                self.ray.kill(self.actor)
 
     def _soon(self) -> None:
         if not self._due:
@@ -273,14 +305,27 @@ class Hold:
             self.is_up = True
             tell(said)
             for number, outcome in came:
-                future = self.waiting.pop(number, None)
-                if future is not None and not future.done():
-                    future.set_result(outcome)
+                self._tell(number, outcome)
             self._listens = bool(self.waiting)
             if self._listens:
                 self._listen(loop)
 
         asked.add_done_callback(told)
+
+    def _tell(self, number: int, came: Any) -> None:
+        """Tell whoever waits for a try what came of it: a piece of its text, or its outcome."""
+        future = self.waiting.get(number)
+        if future is None or future.done():
+            self.waiting.pop(number, None)
+        elif not isinstance(came, str):
+            del self.waiting[number]
+            future.set_result(came)
+        else:
+            try:
+                self.hearing[number](came)
+            except Exception as fault:  # it is the fault of this try alone
+                self.give_up(number)
+                future.set_exception(fault)
 
     def _hangs(self, loop: asyncio.AbstractEventLoop) -> None:
         """It has been silent for too long: Ray starts it again, and others ask meanwhile."""

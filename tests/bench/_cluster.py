@@ -248,7 +248,7 @@ sys.exit(main())
 
 
 def trinity(
-    store: Path,
+    store: Path | str,
     *arguments: object,
     env: Mapping[str, str] | None = None,
     patched: Mapping[str, Any] | None = None,
@@ -283,7 +283,7 @@ _OWN |= {"spent_usd", "reading_s", "forwards", "seconds", "wall_s"}
 _OWN |= {"calls", "calls_saved"}
 
 
-def digest_of(store: Path) -> str:
+def digest_of(store: Path | str) -> str:
     """What the newest run of a store came to: every episode with all of its turns, plans and what it was forked from,
     every update with its numbers and candidates, and every checkpoint, of coordinators and planners, without times and
     names."""

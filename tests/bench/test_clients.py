@@ -7,6 +7,8 @@ import pytest
 from tests.bench import clients
 from tests.bench._agents import Way
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 
 @pytest.mark.process
 def test_anthropic_s_own_client_takes_a_task_to_its_end_in_every_way() -> None:

@@ -7,6 +7,8 @@ import pytest
 from core.pocket import MODELS
 from tests.bench import _faulty, endpoint
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 
 @pytest.mark.process
 def test_what_is_lost_and_how_long_a_first_word_takes_is_measured() -> None:

@@ -14,6 +14,8 @@ import pytest
 from tests.bench import _overhead, endpoint
 from tests.bench._frame import run_apart
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 
 @pytest.mark.process
 def test_what_both_tiers_add_to_a_request_is_told_by_requests_at_a_time(

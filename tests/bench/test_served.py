@@ -11,6 +11,8 @@ import pytest
 from tests.bench import served
 from tests.bench.served import Seen
 
+pytestmark = pytest.mark.usefixtures("forked_servers")
+
 
 @pytest.mark.process
 def test_local_models_are_tuned_served_and_compared() -> None:

@@ -44,7 +44,7 @@ def test_settings_are_the_declared_fields_of_a_dataclass_and_of_those_within() -
         "Kept",
     )
     assert (found["size"].help, found["size"].left_out) == ("How many of them. Left out: 3.", "3")
-    assert (found["spread"].help, found["way"].help) == ("How far.", "")
+    assert (found["spread"].help, found["spread"].left_out, found["way"].help) == ("How far.", "", "")
     assert (found["way"].choices, found["rules"].choices) == (("a", "b"), tuple(Protocol))
 
 

@@ -26,6 +26,8 @@ POOL = '[[model]]\nname = "{name}"\nbase_url = "{url}"\nprice_in = 0.1\nprice_ou
 FEWER = {
     "trinity run --pool": "--n 2 --validate 1",
     "trinity run": "--n 20 --validate 1",
+    # An encoder of 135 million weights reads every turn of the second one.
+    "trinity evolve --pool": "--generations 1 --population 4 --replicates 1 --validation 1 --turns 2 --no-controls",
     "trinity evolve": "--generations 1 --population 4 --replicates 2 --validation 2 --turns 2 --no-controls",
     "trinity fork": "--most 2 --n 2 --baseline 2",
 }

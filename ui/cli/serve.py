@@ -19,6 +19,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import validate_settings, values_of
+from core.settings import LOCAL_ENGINE
 from ui.cli.console import making_ready, say, write_new
 from ui.cli.options import (
     DeviceOption,
@@ -110,7 +111,8 @@ def serve(
     from ui.runs.settings import absolute_pool, is_recorded
 
     chosen = validate_settings(Endpoint, given)["max_cost_usd"]
-    settings = wiring.settings(store=store, pool=pool, encoder=encoder, device=device, dtype=dtype)
+    options = {"store": store, "pool": pool, "encoder": encoder, "device": device, "dtype": dtype}
+    settings = wiring.settings(**options, engine=given.get("engine"))
     if is_recorded(settings.pool):
         raise ConfigError(RECORDED_NOT_SERVED)
     local = _is_local(host)
@@ -125,11 +127,14 @@ def serve(
         inspector = endpoint.inspector or (f"http://127.0.0.1:{settings.port}" if local else "")
         stated = (chosen, settings.max_cost_usd, endpoint.max_cost_usd)
         ceiling = next((one for one in stated if one is not None), None)
+        engine = (
+            endpoint.engine if settings.engine == LOCAL_ENGINE and "engine" not in given else settings.engine
+        )
         plan = _Plan(
             opened.address,
             settings.pool,
             absolute_pool(settings.pool),
-            replace(endpoint, inspector=inspector, max_cost_usd=ceiling),
+            replace(endpoint, inspector=inspector, max_cost_usd=ceiling, engine=engine),
             settings.encoder,
             settings.computing,
             host,
@@ -245,12 +250,15 @@ def _tell_offer(store: Store, service: Service, endpoint: Endpoint, pool: str) -
     from core.play.policies import SINGLE
     from core.pool.costs import QUESTION_TOKENS
     from ui.cli.play import show_preparations, tell_encoder, tell_what_is_cut, tell_what_plays
+    from ui.presentation.runs import engine_state_words
     from ui.presentation.words import dollars
     from ui.runs.play import decompositions
     from ui.runs.spending import estimate, paid_models
 
     specs = service.pool.specs
     tell_what_plays(pool, specs)
+    if state := service.engine_state():
+        say(f"Engine: {engine_state_words(endpoint.engine, state)}.")
     with making_ready():
         service.warm_up()
         policies = [service.policy(tier, None) for tier in endpoint.tier]

@@ -164,14 +164,20 @@ def _add_routes(router: APIRouter, service: Service) -> None:
         return JSONResponse(await run_in_threadpool(lambda: _tier(service, service.offer.tier(asked))))
 
 
+#: What is told of an engine's helpers.
+_HELPERS = ("helpers", "machines", "under_way", "lost")
+
+
 def _health(service: Service) -> APIRouter:
     router = APIRouter()
 
     @router.get("/healthz")
     async def healthz() -> Response:
-        """Whether the endpoint is up and its store can be read."""
+        """Whether the endpoint is up, its store can be read, and what its engine does where that has helpers."""
         await run_in_threadpool(service.store.endpoint.has_keys)
-        return JSONResponse({"status": "ok", "version": version()})
+        state = service.engine_state()
+        engine = {"engine": {key: getattr(state, key) for key in _HELPERS}} if state else {}
+        return JSONResponse({"status": "ok", "version": version(), **engine})
 
     return router
 

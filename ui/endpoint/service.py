@@ -17,6 +17,7 @@ from core.errors import BudgetError, ConfigError, StoreError, TrinityError
 from core.ids import request_task_id
 from core.play.policies import Policy, new_episode
 from core.pool.pool import Pool
+from core.processes import EngineState
 from core.settings import Computing
 from core.workflow import MOST_STEPS
 from storage.filters.episode_filter import EpisodeFilter
@@ -79,7 +80,17 @@ class Service:
     @cached_property
     def pool(self) -> Pool:
         """The models that are asked."""
-        return wiring.resolve_pool(self.pool_name, judged=False)  # nobody knows what would be right
+        # Nobody knows what would be right.
+        return wiring.resolve_pool(self.pool_name, judged=False, engine=self.endpoint.engine)
+
+    def engine_state(self) -> EngineState | None:
+        """What the helpers of its engine do; None where it has none, or nobody has asked for them yet. PoolError where
+        its cluster is gone."""
+        if "pool" not in self.__dict__:
+            return None
+        processes = wiring.processes(self.endpoint.engine)
+        processes.check()
+        return processes.state()
 
     @cached_property
     def offer(self) -> Offer:
@@ -265,9 +276,8 @@ class Service:
             found: Policy = likeliest()
         else:
             models = tuple(spec.name for spec in self.pool.specs)
-            policies = Policies(
-                self.store, models, argmax=argmax, encoder=self.encoder, computing=self.computing
-            )
+            how: dict[str, Any] = {"computing": self.computing, "engine": self.endpoint.engine}
+            policies = Policies(self.store, models, argmax=argmax, encoder=self.encoder, **how)
             found = policies.resolve(name)
             self._told += policies.told
         if not found.decides_turns and not found.rounds:

@@ -20,6 +20,7 @@ from core.fields import Setting, Turns, build_settings, settings_of, validate_se
 from core.play.policies import SINGLE, Policy, innermost
 from core.pool.costs import call_usd
 from core.pool.spec import ModelSpec
+from core.settings import LOCAL_ENGINE, Engine, ray_address
 from core.texts import read_text
 from storage.analysis.defaults import (
     ValidatedCheckpoint,
@@ -106,6 +107,11 @@ class Endpoint:
     """Where the app is that shows episodes, for the links in answers. Empty: http://127.0.0.1:8501."""
     max_cost_usd: Ceiling = None
     """What all requests may cost together. Else the file's max_cost_usd."""
+    engine: Engine = LOCAL_ENGINE
+    """Where models are called and encoders read for trinity serve: 'local', or 'ray=HOST:6379' for helpers on a Ray
+    cluster, whose machines then need the keys. What is streamed is streamed from there, too. When the cluster is gone
+    for a minute, the process that serves ends: have it started again. Else TRINITY_ENGINE, else the file's engine, else
+    local. The app's own endpoint is always local."""
     most_requests: Annotated[int, Setting(ge=1, le=10_000)] = 256
     """Requests in progress at a time; more are told to come back (429)."""
     day_usd: Most = None
@@ -121,6 +127,9 @@ class Endpoint:
     month_tokens: MostCount = None
     """After so many tokens, sent and written, no request of the month is taken any more."""
     tier: tuple[Tier, ...] = (Tier("trinity", lean=True, turns=3), Tier("trinity-ultra", turns=8))
+
+    def __post_init__(self) -> None:
+        ray_address(self.engine)
 
     @property
     def quotas(self) -> dict[str, Quota]:

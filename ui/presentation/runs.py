@@ -125,7 +125,7 @@ def engine_state_words(engine: str, state: EngineState | None) -> str:
         return f"Waiting for {engine_words(engine)}"
     parts = [_count(state.helpers, "helper") + f" on {_count(state.machines, 'machine')}"]
     if not state.helpers:
-        parts = [f"no helper needed so far, {_count(state.machines, 'machine')}"]
+        parts = [f"{_count(state.machines, 'machine')}, helpers start once there is enough work"]
     if state.under_way:
         parts.append(f"{_count(state.under_way, 'call')} under way")
     return f"{engine_words(engine)}: {', '.join(parts)}"

@@ -160,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(OPTION, action="store_true", help="be the worker that the app keeps ready")
     chosen = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO)
+    logging.getLogger("stamina").addFilter(say_why)
     settings = wiring.settings()
     store = open_store(settings.store)
     try:
@@ -176,6 +177,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     finally:
         store.close()
+
+
+def say_why(record: logging.LogRecord) -> bool:
+    """What the record of a retry only carries beside its words: why a model is asked again."""
+    if cause := record.__dict__.get("stamina.caused_by"):
+        record.msg = f"{record.msg}: {cause}"
+    return True
 
 
 def _log_into(run: str) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -57,11 +58,23 @@ def nodes() -> Iterator[Nodes]:
 
 @pytest.fixture(scope="module")
 def joined(nodes: Nodes) -> Iterator[Cluster]:
+    before = signal.signal(signal.SIGTERM, on_sigterm)
     found = Cluster(nodes.address, 2)
     try:
         yield found
     finally:
         found.leave()
+        signal.signal(signal.SIGTERM, before)
+
+
+def on_sigterm(_signal: int, _frame: FrameType | None) -> None:
+    """What a run does where it is told to end."""
+
+
+def test_a_process_that_joins_is_ended_as_before(joined: Cluster) -> None:
+    """By SIGTERM too, for which Ray has a handler that would leave a run as if it were played."""
+    assert joined.nodes
+    assert signal.getsignal(signal.SIGTERM) is on_sigterm
 
 
 @pytest.fixture(autouse=True)

@@ -52,6 +52,8 @@ def test_keys_are_made_listed_and_revoked(
         (["--host", "0.0.0.0"], None, "trinity keys add"),
         (["--config", "none.toml"], None, "There is no file"),
         (["--max-cost", "-1"], None, "max_cost_usd cannot be -1.0: give a number of at least 0"),
+        (["--engine", "rays"], None, "The engine must be local, ray or ray=ADDRESS, not 'rays'"),
+        (["--engine", "ray=127.0.0.1:1"], None, "No Ray cluster listens at 127.0.0.1:1"),
         ([], 'name = "t"\nturns = 0', "tier 1: turns cannot be 0: give a number of at least 1"),
         ([], 'name = "t"\nsurprise = 1', "tier 1 has a key 'surprise', which there is not: use name,"),
         ([], "turns = 3", "tier 1 has no name"),

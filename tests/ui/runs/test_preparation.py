@@ -34,6 +34,7 @@ from tests.builders.sample_store import MODELS, scripted
 from tests.ui.pages import opened, plainly, press, until
 from tests.ui.runs.test_learning import evolution
 from tests.ui.sums import Sums
+from tests.zygote import forked
 from ui.cli.play import follow, show_preparations
 from ui.presentation.runs import engine_state_words, engine_words, lost_words
 from ui.runs import play as playing
@@ -270,7 +271,7 @@ def test_a_worker_plays_a_queued_run_on_ray(world: Sums, store: Store) -> None:
     )
     run, _ = enqueue(store, plan, Ticket())
     told = []
-    command = [sys.executable, "-m", "ui.runs.worker", "--run", run]
+    command = [str(forked("python")), "-m", "ui.runs.worker", "--run", run]
     env = {**os.environ, "TRINITY_PROCESSES": "2", "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, env=env, cwd=wiring.SAMPLE_RUNS.parent) as process:
         while process.poll() is None:
@@ -288,6 +289,6 @@ def test_an_engine_is_called_by_what_it_does() -> None:
     assert engine_state_words("ray", None) == "Waiting for Ray on this machine"
     assert (
         engine_state_words("ray", EngineState(0, 1))
-        == "Ray on this machine: no helper needed so far, 1 machine"
+        == "Ray on this machine: 1 machine, helpers start once there is enough work"
     )
     assert lost_words(2) == "2 helpers were lost and started again."

@@ -3,6 +3,7 @@ where this program fails at one episode."""
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -51,14 +52,19 @@ def in_background(store: Store, run: str) -> threading.Thread:
 
 
 @pytest.mark.process
-def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(store: Store, plan: LivePlan) -> None:
-    """Which finds a store whose URL hides its password, too."""
+def test_a_queued_run_is_played_to_its_end_by_a_process_of_its_own(
+    store: Store, plan: LivePlan, world: Sums
+) -> None:
+    """Which finds a store whose URL hides its password, too, and says in its log why a model was asked again."""
+    busy = [fail(503, "come back later")]
+    world.server.answer = lambda request: busy.pop() if busy else answer(request)
     run = queued(store, plan)
     start_worker(replace(store, url="postgresql://trinity:***@127.0.0.1/trinity"), run)
     until(lambda: store.runs.get(run).status is RunStatus.FINISHED)
     episode = store.episodes.get(episode_id(run, 0))
     assert (episode.status, episode.answer, episode.correct) == (Status.FINISHED, "23", True)
     assert [turn.decision.role for turn in episode.turns] == [Role.THINKER, Role.WORKER, Role.VERIFIER]
+    assert re.search("retry_scheduled.*503.*come back later", log_file(run).read_text())
 
 
 @pytest.mark.usefixtures("forked_workers")

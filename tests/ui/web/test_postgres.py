@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from core.episode import Verdict
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import open_store
+from tests.bench._cluster import cluster, digest_of, models, said, trinity
 from tests.builders.sample_store import sample_store
 from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.pages import command, opened, shown
@@ -156,3 +158,33 @@ def test_recorded_replies_are_kept_as_on_sqlite(
     judged = {(row.verdict, row.by_agreement) for row in replies if row.verdict}
     assert judged == {(Verdict.ACCEPT, False), (Verdict.ACCEPT, True), (Verdict.REVISE, True)}
     assert {(row.sample, row.answer) for row in replies} >= {(0, "A"), (1, "C"), (0, None)}
+
+
+@pytest.mark.integration
+def test_what_is_played_on_a_cluster_is_kept_as_on_sqlite(database: str, tmp_path: Path) -> None:
+    """A batch run and an evolution: by this machine alone into SQLite, by a cluster into PostgreSQL."""
+    if find_spec("ray") is None:
+        pytest.skip("the extra 'ray' is not installed")
+    batch = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--n", 20, "--max-cost", 5)
+    size = ("--generations", 2, "--population", 4, "--replicates", 4, "--validation", 8, "--n", 40)
+    evolution = (
+        "evolve",
+        "--tasks",
+        "pocket",
+        "--encoder",
+        "pocket",
+        "--no-controls",
+        *size,
+        "--max-cost",
+        5,
+    )
+    here = str(tmp_path / "here.db")
+    with cluster(2) as nodes, models(0.01) as served:
+        pool = ("--pool", served.pool(tmp_path / "pool.toml"))
+        for asked in (batch, evolution):
+            before = served.books()["calls"]
+            said(trinity(here, *asked, *pool))
+            played = served.books()["calls"]
+            said(trinity(database, *asked, *pool, "--engine", f"ray={nodes.address}"))
+            assert served.books()["calls"] - played == played - before > 0
+            assert digest_of(database) == digest_of(here)

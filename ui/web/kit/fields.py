@@ -41,7 +41,7 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
     if field.kind is bool:
         return column.toggle(value=field.default, **look)
     if field.choices:
-        words = {None: field.left_out, **_WORDS.get(field.kind, {})}
+        words = {None: field.left_out or "left out", **_WORDS.get(field.kind, {})}
         usual = (None, *field.choices) if field.optional and field.default is None else field.choices
         options = look.get("options", usual)
         look = {"options": options, "format_func": lambda value: words.get(value, value), **look}
@@ -53,7 +53,7 @@ def draw(column: DeltaGenerator, field: Field, key: str, letters: int = _LETTERS
         return tuple(column.multiselect(**look))
     if field.kind in (int, float):
         if setting.open and field.default is None:
-            look["placeholder"] = field.left_out
+            look["placeholder"] = field.left_out or "left out"
         return column.number_input(**_bounds(field), **{"value": field.default, **look})
     return column.text_input(value=field.default, **look).strip()
 

@@ -29,7 +29,7 @@ from storage.upkeep.tables import table_sizes
 from ui.answers.pages import ANALYSES
 from ui.endpoint.ledger import quota_words
 from ui.endpoint.tiers import EXAMPLE, EXAMPLE_ANSWER, FILE, Endpoint, Offer, read_endpoint
-from ui.presentation.runs import retention_words, run_name
+from ui.presentation.runs import names_of, retention_words, run_name
 from ui.presentation.theme import badge, code, label, one_line, percent, plain
 from ui.presentation.words import ago, dollars, label_words, size_words
 from ui.program import packages, version
@@ -253,7 +253,9 @@ def prune_panel(store: Store) -> None:
     with left:
         age = state.address_select("Age", _AGES, name="age", key="prune_age")
     newest = store.runs.list(limit=_MOST_RUNS_SHOWN)
-    runs = {"": "every run"} | {one.id: one_line(one.id, 60) for one in newest}
+    runs = {"": "every run"} | {
+        run: one_line(f"{name} · {run}", 90) for run, name in names_of(newest).items()
+    }
     with right:
         run = state.address_select("Run", runs, name="of", key="prune_run", widget="list")
     where = EpisodeFilter(run=run or None, q=began_before(f"{age}d", time.time()) if age != "0" else None)
