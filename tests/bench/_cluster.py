@@ -279,6 +279,8 @@ def said(process: subprocess.Popen[str]) -> str:
 #: What differs from run to run, and is no part of what it came to.
 _OWN = {"id", "run_id", "episode_id", "checkpoint_id", "latency_s", "cost_usd", "at_most_usd", "unread_usd"}
 _OWN |= {"spent_usd", "reading_s", "forwards", "seconds", "wall_s"}
+#: Of these, an update that was resumed tells only what its last process asked.
+_OWN |= {"calls", "calls_saved"}
 
 
 def digest_of(store: Path | str) -> str:
