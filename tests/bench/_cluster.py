@@ -28,8 +28,6 @@ from tests.bench._overhead import message_in
 from tests.zygote import FOLDER, forked
 
 SOURCE = Path(__file__).resolve().parents[2]
-# Ray reads it when it is imported, by whichever test: without it, nobody finds a cluster of 127.0.0.1.
-os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 #: Starts the nodes, prints the address, and does what it is told: lose a node that is not the head, or add one whose
 #: processes get more of an environment. It holds them until its input ends.
 _NODES = """
@@ -120,6 +118,7 @@ def cluster(nodes: int, system: Mapping[str, Any] | None = None) -> Iterator[Nod
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        start_new_session=True,  # when it dies, Ray ends all processes of its group
     ) as process:
         try:
             yield Nodes(process)
