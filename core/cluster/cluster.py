@@ -38,19 +38,8 @@ _TELLS = "worker", "_worker_logs_enabled"
 _JOINS = "auto_init_hook", "enable_auto_connect"
 
 
-#: Whether machines have a network of their own, as the user says. Ray reads it when it is imported; with one it looks
-#: for a cluster of 127.0.0.1 at another address of this machine, and waits for it for many minutes.
-_USERS_CLUSTERS = os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")
-_LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-
-
 def _joined(address: str) -> tuple[Any, str]:
-    """As `join`, also where Ray was imported before; where Ray refuses another version of itself or of Python, what to
-    install."""
-    constants: Any = sys.modules.get("ray._private.ray_constants")
-    if constants is not None and _USERS_CLUSTERS is None:
-        host = address.removeprefix("ray://").rpartition(":")[0]
-        constants.ENABLE_RAY_CLUSTER = bool(address) and host not in _LOOPBACK
+    """As `join`; where Ray refuses another version of itself or of Python, what to install."""
     try:
         return join(address)
     except ConfigError as error:

@@ -25,6 +25,11 @@ _USERS_MODE = os.environ.get(_MODE)
 #: What only Ray's own processes answer: of the cluster's head, and of the server behind ray://.
 _HEAD, _SERVER = "/ray.rpc.NodeInfoGcsService/CheckAlive", "/ray.rpc.RayletDriver/ClusterInfo"
 
+#: Whether machines have a network of their own, as the user says. With one, Ray looks for a cluster of 127.0.0.1 at
+#: another address of this machine, and waits for it for many minutes.
+_NETWORK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_USERS_NETWORK = os.environ.get(_NETWORK)
+
 _WITHOUT = "Ray is not installed: pip install 'trinity-inspector[ray]', or leave --engine out."
 
 
@@ -32,9 +37,13 @@ def join(address: str) -> tuple[Any, str]:
     """Ray, connected to the cluster at an address, or to one of this machine alone that ends with this process; and
     where its dashboard is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not address or _is_local(address):
+    alone = not address or _is_local(address)
+    if alone:
         # What Ray knows of machines without a network of their own: everything listens on 127.0.0.1 alone.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault(_NETWORK, "0")
+    constants: Any = sys.modules.get("ray._private.ray_constants")
+    if constants is not None and _USERS_NETWORK is None:  # it was imported before, when it read this
+        constants.ENABLE_RAY_CLUSTER = not alone
     try:
         ray: Any = importlib.import_module("ray")
     except ImportError:
