@@ -21,6 +21,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 
 import storage.rows.engine as store_engine
+from tests.bench._cluster import Nodes, cluster
 from tests.zygote import forked, share, worker_python
 
 settings.register_profile("repeatable", derandomize=True, max_examples=40)
@@ -146,6 +148,20 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def ray() -> None:
+    """Ray is installed. It is not imported here: the program tells it first whether all is on 127.0.0.1."""
+    if find_spec("ray") is None:
+        pytest.skip("the extra 'ray' is not installed")
+
+
+@pytest.fixture(scope="module")
+def nodes(ray: None, request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    """A Ray cluster of two nodes, or of as many as the file says in NODES; what its SYSTEM says changes Ray itself."""
+    with cluster(getattr(request.module, "NODES", 2), getattr(request.module, "SYSTEM", None)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from core.pool.client import CallFailed, Client, Limits, Progress, infrastructur
 from core.pool.costs import UNCOUNTED
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion
+from core.processes import set_aside
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Caller:
         self._came: list[tuple[int, Any]] = []
         self._some = asyncio.Event()
         self._logged = Collected.installed()
+        set_aside()
 
     async def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and why it can ask nobody (empty: it can)."""

@@ -112,9 +112,8 @@ class Cluster(Processes):
             setattr(importlib.import_module(f"ray._private.{module}"), name, False)
         self.address, self.mixed = address, mixed
         self._machines = Machines(self.ray, address)
-        cpus = int(self.ray.cluster_resources().get("CPU", 1))
-        #: How many helpers answer jobs. One on a machine of its own shares the work with this process.
-        self.size = most or (cpus if address else max(1, cpus - 1))
+        #: How many helpers answer jobs.
+        self.size = most or int(self.ray.cluster_resources().get("CPU", 1))
         super().__init__(self.size + 1, preload=preload)
         self._preloaded = tuple(preload)
         self._lost = 0

@@ -34,8 +34,8 @@ _WITHOUT = "Ray is not installed: pip install 'trinity-inspector[ray]', or leave
 
 
 def join(address: str) -> tuple[Any, str]:
-    """Ray, connected to the cluster at an address, or to one of this machine alone that ends with this process; and
-    where its dashboard is."""
+    """Ray, connected to the cluster at an address, which `core.settings.ray_address` has checked, or to one of this
+    machine alone that ends with this process; and where its dashboard is."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     alone = not address or _is_local(address)
     if alone:
@@ -53,7 +53,8 @@ def join(address: str) -> tuple[Any, str]:
         _check_listens(address)
     _agree_on_tokens(address)
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    here = {"num_cpus": cores(), "include_dashboard": False}
+    # This process shares the work, on a core of its own; Ray starts a process for each of the others at once.
+    here = {"num_cpus": max(1, cores() - 1), "include_dashboard": False}
     for name in ("ray", "ray.dashboard", "ray._private"):
         logging.getLogger(name).setLevel(logging.ERROR)
     before = signal.getsignal(signal.SIGTERM)
@@ -78,10 +79,6 @@ def _is_local(address: str) -> bool:
 def _check_listens(address: str) -> None:
     """ConfigError at once where Ray would try for a minute and more."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if not host or not port.isdigit():
-        raise ConfigError(
-            f"--engine ray={address} names no address: write ray=HOST:6379, or ray=ray://HOST:10001."
-        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), CONNECT_S).close()
     except OSError as error:

@@ -13,7 +13,7 @@ from typing import Any
 from core.cluster.joining import START_S, reason_of, this_program
 from core.cluster.logs import Collected, Said, tell
 from core.errors import PoolError
-from core.processes import PATIENCE_S
+from core.processes import PATIENCE_S, set_aside
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,7 @@ class Worker:
         self._logged = Collected.installed()
         for module in preload:
             importlib.import_module(module)
+        set_aside()
 
     def about(self) -> tuple[int, tuple[str, str], str]:
         """Its process, what it runs, and how its machine computes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import ipaddress
 import json
 import logging
@@ -19,6 +18,7 @@ import typer
 
 from core.errors import ConfigError
 from core.fields import validate_settings, values_of
+from core.processes import set_aside
 from core.settings import LOCAL_ENGINE
 from ui.cli.console import making_ready, say, write_new
 from ui.cli.options import (
@@ -191,9 +191,8 @@ class _Plan:
 
         app = endpoint_app(service, prefix="/v1", local=self.local, needs_key=self.needs_key)
         logging.getLogger("uvicorn.error").addFilter(lambda record: record.levelno >= logging.WARNING)
-        gc.collect()
         sys.setswitchinterval(SWITCH_S)
-        gc.freeze()  # what is loaded stays: looking through it again and again would make requests wait
+        set_aside()
         config = uvicorn.Config(
             app,
             host=self.host,

@@ -23,7 +23,7 @@ from core.play.judging import check_judge
 from core.play.policies import Policy, innermost
 from core.pool.pool import Flight, FlightPool, Pool, WrappedFlight, flight_of
 from core.pool.spec import digest_of_specs, slots_of
-from core.processes import EngineState, Processes
+from core.processes import EngineState, Processes, loaded_set_aside
 from core.settings import LOCAL_ENGINE, ray_address
 from core.tasks.sets import digest_of_tasks
 from storage.recorder import heartbeats
@@ -395,7 +395,8 @@ def play(store: Store, run: str, ready: Ready | None = None) -> Generator[Any]:
             begun = True
             engine.tell()  # who asks models is there by now
             try:
-                ending = yield from ready.play(store, run)
+                with loaded_set_aside():
+                    ending = yield from ready.play(store, run)
             finally:
                 engine.end()
     except Stopped as stopped:

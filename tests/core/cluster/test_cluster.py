@@ -27,7 +27,7 @@ from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.settings import ray_address
 from storage.store import open_store
-from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
+from tests.bench._cluster import SOURCE, Models, Nodes, digest_of, said, trinity
 from tests.bench._same import IMPORTS, Series, commands
 from tests.builders.play import births
 from tests.core.planner.tiny import tiny_planner
@@ -35,24 +35,13 @@ from tests.zygote import Command, begin
 
 pytestmark = [pytest.mark.process, pytest.mark.integration]
 
+NODES = 3
+
 #: No machine of a test has it.
 KEY = "TRINITY_TEST_KEY_OF_NOBODY"
 #: What every kind of run is played over; in the evolution over HTTP helpers ask and read.
 KINDS = ("pocket run", "pocket fork", "pocket evolve", "pocket train", "HTTP evolve")
 BATCH = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--max-cost", 5)
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    with cluster(3) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Models]:
-    with models(0.05) as found:
-        yield found
 
 
 def test_a_run_comes_to_the_same_with_any_number_of_helpers_and_pays_the_same(
@@ -205,7 +194,7 @@ def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"No Ray cluster listens at 127\.0\.0\.1:1 .*ray start --head"):
         Cluster("127.0.0.1:1", None)
     with pytest.raises(ConfigError, match=r"names no address: write ray=HOST:6379"):
-        Cluster("somewhere", None)
+        ray_address("ray=somewhere")
     with pytest.raises(ConfigError, match=r"The engine must be local, ray or ray=ADDRESS, not 'rays'"):
         ray_address("rays")
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,24 +17,13 @@ import psutil
 import pytest
 
 from storage.store import open_store
-from tests.bench._cluster import SOURCE, Models, Nodes, cluster, digest_of, models, said, trinity
+from tests.bench._cluster import SOURCE, Models, Nodes, digest_of, said, trinity
 
 pytestmark = [pytest.mark.process, pytest.mark.integration]
 
+NODES = 3
+
 BATCH = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--max-cost", 5)
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    with cluster(3) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Models]:
-    with models(0.05) as found:
-        yield found
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
@@ -25,7 +24,7 @@ from core.tasks.background import Background
 from core.tasks.graders import grading_of
 from core.tasks.kept_tests import TASK_SETS, TESTS_END, keep_tests
 from storage.store import Store, open_store
-from tests.bench._cluster import Nodes, cluster, said, trinity
+from tests.bench._cluster import Nodes, said, trinity
 from tests.core.pool.faulty_server import faulty_server
 from tests.ui.endpoint.server import team
 from ui.runs import wiring
@@ -46,14 +45,6 @@ PROGRAMS = (
     "def add(a, b):\n    while True: pass",
 )
 TESTS = json.dumps([{"call": "add", "arguments": [3, 4], "value": 7}, "assert add(1, 1) == 2"])
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    if find_spec("ray") is None:
-        pytest.skip("the extra 'ray' is not installed")
-    with cluster(2) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import Offsets, svf_layout
 from core.episode import Decide, Transcript
 from core.errors import CheckpointError
-from tests.bench._cluster import Nodes, cluster
+from tests.bench._cluster import Nodes
 from tests.builders.encoder import tiny_qwen3
 
 pytestmark = [pytest.mark.process, pytest.mark.integration]
@@ -31,19 +30,11 @@ pytestmark = [pytest.mark.process, pytest.mark.integration]
 SHAPE: dict[str, Any] = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 7}
 ASKED = [Decide(Transcript(f"{i} is a question of some words"), 0, "k") for i in range(40)]
 #: Ray says that its object store, and the disk behind it, are full once its 80 MB are.
-FULL_SOON = {
+SYSTEM = {
     "automatic_object_spilling_enabled": False,
     "local_fs_capacity_threshold": 0.0001,
     "local_fs_monitor_interval_ms": 50,
 }
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    if find_spec("ray") is None:
-        pytest.skip("the extra 'ray' is not installed")
-    with cluster(2, FULL_SOON) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

@@ -23,13 +23,13 @@ THERE, NOWHERE = "TRINITY_TEST_KEY_OF_THE_CLUSTER", "TRINITY_TEST_KEY_OF_NOBODY"
 
 
 def _printed(world: Sums, launcher: Launcher) -> dict[str, Any]:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     import yaml  # type: ignore[import-untyped]  # which Ray brings
 
     found: dict[str, Any] = yaml.safe_load(world.done("engine", "example", launcher.value).out)
     return found
 
 
+@pytest.mark.usefixtures("ray")
 def test_ray_takes_the_file_of_ray_up(world: Sums) -> None:
     config = _printed(world, Launcher.RAY_UP)
     from ray.autoscaler._private.util import prepare_config, validate_config
@@ -53,6 +53,7 @@ def test_ray_takes_the_file_of_ray_up(world: Sums) -> None:
         validate_config({**whole, "worker_kinds": {}})
 
 
+@pytest.mark.usefixtures("ray")
 def test_ray_reads_the_file_for_kubernetes(world: Sums) -> None:
     resource = _printed(world, Launcher.KUBERNETES)
     assert (resource["apiVersion"], resource["kind"]) == ("ray.io/v1", "RayCluster")
@@ -86,9 +87,9 @@ wiring.leave_cluster()
 """
 
 
+@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("launcher", Launcher)
 def test_a_file_is_short_and_never_written_over(world: Sums, launcher: Launcher) -> None:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     file = world.folder / f"{launcher}.yaml"
     said = world.done("engine", "example", launcher.value, "--out", file).err
     assert str(file) in said
@@ -111,10 +112,10 @@ def test_without_ray_there_is_no_file(world: Sums, monkeypatch: pytest.MonkeyPat
     assert "ray is not installed here" in world.refused("engine", "example")
 
 
+@pytest.mark.usefixtures("ray")
 def test_doctor_says_whether_ray_is_installed(world: Sums, monkeypatch: pytest.MonkeyPatch) -> None:
     from ui import program
 
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     assert world.done("doctor", "--json").json["packages"]["ray"] == version("ray")
     monkeypatch.setattr(program, "OPTIONAL", ("no-such-distribution",))
     assert "no-such-distribution not installed" in world.done("doctor").out
@@ -134,10 +135,10 @@ def test_a_machine_of_another_version_is_told_what_to_install() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("ray")
 def test_the_machines_of_a_cluster_are_shown_with_the_keys_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     entry = '[[model]]\nname = "m{0}"\nbase_url = "http://127.0.0.1:9/v1"\napi_key_env = "{1}"\n'
     pool = tmp_path / "pool.toml"
     monkeypatch.setenv(THERE, "sesame")
@@ -180,8 +181,8 @@ def test_the_machines_of_a_cluster_are_shown_with_the_keys_of_their_own(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("ray")
 def test_a_cluster_that_ray_start_made_is_joined_by_whoever_has_its_token(tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     homes = {name: tmp_path / name for name in ("same", "other", "none")}
     for name, home in homes.items():
         (home / ".ray").mkdir(parents=True)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
 from core.episode import Decide, EndReason, Transcript
 from storage.store import open_store
-from tests.bench._cluster import Nodes, cluster
+from tests.bench._cluster import Nodes
 from tests.browsing import serving
 from tests.builders.encoder import tiny_qwen3
 from tests.core.pool.faulty_server import Answer, Request
@@ -37,14 +36,6 @@ pytestmark = [pytest.mark.process, pytest.mark.integration]
 
 #: Not a small encoder, which this process would do without others: 44 MB.
 SHAPE: dict[str, Any] = {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 7}
-
-
-@pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
-    if find_spec("ray") is None:
-        pytest.skip("the extra 'ray' is not installed")
-    with cluster(2) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +113,8 @@ def test_who_is_lost_costs_no_request(nodes: Nodes, far: Served) -> None:
         answers = iter([streamed(*pieces, never, "never") if pieces else (never,)])
         return lambda request: next(answers, None) or team()(request)
 
+    far.begin(team())
+    far.ask()  # or the pool has asked nobody yet, and nobody can be lost
     lost = engine_of(far.url)["lost"]
     far.begin(hangs_first())
     with ThreadPoolExecutor(1) as aside:

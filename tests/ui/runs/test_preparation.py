@@ -229,6 +229,7 @@ def test_a_page_says_what_the_helpers_of_a_running_run_do_and_afterwards_how_man
     assert "under way" not in words
 
 
+@pytest.mark.usefixtures("ray")
 @pytest.mark.parametrize("missing", [False, True])
 def test_a_run_whose_cluster_cannot_be_joined_waits_to_be_resumed(
     world: Sums, store: Store, monkeypatch: pytest.MonkeyPatch, *, missing: bool
@@ -241,8 +242,6 @@ def test_a_run_whose_cluster_cannot_be_joined_waits_to_be_resumed(
     with monkeypatch.context() as patched:
         if missing:
             patched.setitem(sys.modules, "ray", None)
-        else:
-            pytest.importorskip("ray", reason="the extra 'ray' is not installed")
         assert play_claimed(store, run) == 0
     ended = store.runs.get(run)
     sentence = "Ray is not installed: pip install" if missing else "No Ray cluster listens at 127.0.0.1:1"
@@ -264,8 +263,8 @@ def test_a_run_whose_cluster_cannot_be_joined_waits_to_be_resumed(
 
 
 @pytest.mark.process
+@pytest.mark.usefixtures("ray")
 def test_a_worker_plays_a_queued_run_on_ray(world: Sums, store: Store) -> None:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     plan = complete_plan(
         store, BatchPlan(BOTH, world.tasks, n=12, pool=str(world.folder / "pool.toml"), engine="ray")
     )
