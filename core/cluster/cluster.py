@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +31,8 @@ CALLS_EACH = 500
 #: The cluster is asked for its machines so often, and is gone when it has not answered for so long, in seconds: Ray
 #: ends the driver of a cluster that is gone for 60.
 LOOK_S, GONE_S = 2.0, 30.0
+#: So long this process waits to be let into a cluster, and to leave it, in seconds: Ray waits for many minutes.
+JOIN_S, LEAVE_S = 120.0, 20.0
 #: What a helper asks Ray for, in bytes: less than any has.
 ASKED_BYTES = 2**20
 #: Whether Ray writes what it has to tell, such as of a lost helper, to standard output, where --json writes.
@@ -53,7 +56,8 @@ def _joined(address: str) -> tuple[Any, str]:
 
 
 def _end_at_once() -> None:
-    """End this process before Ray tries to leave a cluster that is gone: it hangs over that, or crashes."""
+    """End this process before Ray tries to leave a cluster that is gone, or has never answered: it hangs over that, or
+    crashes."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -61,18 +65,44 @@ def _end_at_once() -> None:
 
 
 class Machines:
-    """The machines of a cluster, asked for again and again in a thread, as a cluster that is gone never answers; nor is
-    it asked while nobody listens where its head was."""
+    """The machines of a cluster, of this machine alone where no `address` is given. A thread joins it while this
+    process goes on, asks for them again and again, as a cluster that is gone never answers, and leaves it; it is not
+    asked while nobody listens where its head was.
 
-    def __init__(self, ray: Any, address: str) -> None:
-        self._ray, self._over = ray, threading.Event()
-        head = address if address.startswith("ray://") else ray.get_runtime_context().gcs_address
-        host, _, port = str(head).removeprefix("ray://").rpartition(":")
-        self._head = host.strip("[]"), int(port)
+    One thread does it all: Ray ends a cluster with the thread that started it, and in the main thread it would have
+    SIGTERM end this process as it stands."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self._over = address, threading.Event()
+        self._joined: Future[tuple[Any, str]] = Future()
         #: The addresses of those that were there a moment ago.
-        self.addresses = self._asked()
-        self._heard = time.monotonic()
-        threading.Thread(target=self._look, name="ray-machines", daemon=True).start()
+        self.addresses: list[str] = []
+        atexit.register(self._at_exit)
+        self._thread = threading.Thread(target=self._live, name="ray-machines", daemon=True)
+        self._thread.start()
+
+    def joined(self, patience_s: float | None = None) -> tuple[Any, str]:
+        """Ray, once it is joined, and where its own dashboard is, empty where it does not run. ConfigError where that
+        is not possible, or takes longer than this, left out JOIN_S."""
+        patience_s = JOIN_S if patience_s is None else patience_s
+        try:
+            return self._joined.result(patience_s)
+        except TimeoutError:
+            where = f"The Ray cluster at {self._address}" if self._address else "Ray on this machine"
+            raise ConfigError(
+                f"{where} has not answered for {patience_s:g} s: see that it is well, or choose another engine."
+            ) from None
+
+    def leave(self) -> None:
+        """Ask no more, and leave it; one of this machine alone ends."""
+        atexit.unregister(self._at_exit)
+        self._over.set()
+        self._thread.join(LEAVE_S)
+
+    def _at_exit(self) -> None:
+        self.leave()
+        if self._thread.is_alive():
+            _end_at_once()
 
     def check(self) -> None:
         """PoolError where the cluster is gone."""
@@ -82,36 +112,40 @@ class Machines:
                 "--engine local, on this machine alone; the results are the same."
             )
 
-    def close(self) -> None:
-        """Ask no more."""
-        self._over.set()
-
-    def _look(self) -> None:
+    def _live(self) -> None:
+        try:
+            ray, dashboard = _joined(self._address)
+            is_client = self._address.startswith("ray://")
+            head = self._address if is_client else ray.get_runtime_context().gcs_address
+            host, _, port = str(head).removeprefix("ray://").rpartition(":")
+            self._ask(ray)
+        except Exception as fault:
+            self._joined.set_exception(fault)
+            return
+        self._joined.set_result((ray, dashboard))
         while not self._over.wait(LOOK_S):
             with suppress(Exception):  # also of a client that lost its connection
-                socket.create_connection(self._head, LOOK_S).close()
-                self.addresses = self._asked()
-                self._heard = time.monotonic()
+                socket.create_connection((host.strip("[]"), int(port)), LOOK_S).close()
+                self._ask(ray)
+        ray.shutdown()
 
-    def _asked(self) -> list[str]:
-        return [node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]]
+    def _ask(self, ray: Any) -> None:
+        self.addresses = [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]
+        self._heard = time.monotonic()
 
 
 class Cluster(Processes):
-    """This process and helpers on a Ray cluster: of this machine alone where no `address` is given. `most` is how many
-    helpers there are in all, left out one for each core. `mixed`: machines that compute other last digits than this one
-    work too. ConfigError where Ray is not installed, nobody listens at the address, or the cluster is of another
-    version."""
+    """This process and helpers on a Ray cluster, that of `machines`. `most` is how many helpers there are in all, left
+    out one for each core. `mixed`: machines that compute other last digits than this one work too. ConfigError where
+    Ray is not installed, nobody listens at the address, or the cluster is of another version."""
 
     def __init__(
-        self, address: str, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
+        self, machines: Machines, most: int | None, *, preload: Sequence[str] = (), mixed: bool = False
     ) -> None:
-        #: Ray, and where its own dashboard is; empty where it does not run.
-        self.ray, self.dashboard = _joined(address)
+        self._machines, self.mixed = machines, mixed
+        self.ray, self.dashboard = machines.joined()
         for module, name in (_TELLS, _JOINS):
             setattr(importlib.import_module(f"ray._private.{module}"), name, False)
-        self.address, self.mixed = address, mixed
-        self._machines = Machines(self.ray, address)
         #: How many helpers answer jobs.
         self.size = most or int(self.ray.cluster_resources().get("CPU", 1))
         super().__init__(self.size + 1, preload=preload)
@@ -173,14 +207,13 @@ class Cluster(Processes):
             doomed.set()
             return
         atexit.unregister(self._at_exit)
-        self._machines.close()
         self.close()
         for one in self._callers:
             if (callers := one()) is not None:
                 callers.close()
         if self._graders is not None:
             self._graders.close()
-        self.ray.shutdown()
+        self._machines.leave()
 
     @property
     def _is_gone(self) -> bool:

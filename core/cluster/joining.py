@@ -6,10 +6,8 @@ import importlib
 import logging
 import os
 import platform
-import signal
 import socket
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +55,11 @@ def join(address: str) -> tuple[Any, str]:
     here = {"num_cpus": max(1, cores() - 1), "include_dashboard": False}
     for name in ("ray", "ray.dashboard", "ray._private"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    before = signal.getsignal(signal.SIGTERM)
     try:
         context = ray.init(**quiet, **({"address": address} if address else {"address": "local", **here}))
     except Exception as error:
         where = f"The Ray cluster at {address} cannot be joined" if address else "Ray cannot be started here"
         raise ConfigError(f"{where}: {reason_of(error)}") from error
-    finally:
-        if (
-            threading.current_thread() is threading.main_thread()
-        ):  # Ray's own handler ends the process as it stands
-            signal.signal(signal.SIGTERM, before)
     return ray, str(getattr(context, "dashboard_url", "") or "")
 
 

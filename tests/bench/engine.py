@@ -24,7 +24,7 @@ from typing import Annotated, Any
 import psutil
 
 from core.cluster.callers import Caller
-from core.cluster.cluster import Cluster
+from core.cluster.cluster import Cluster, Machines
 from core.episode import EpisodeFinished, Event, Grade, Task, Turn
 from core.play.drive import drive_many
 from core.play.policies import RandomPolicy
@@ -224,7 +224,7 @@ class Sleeper(Caller):
 
 def _driver(folder: Path, address: str, helpers: int, in_flight: int) -> Figures:
     """How fast one driver is, in this process."""
-    there = Cluster(address, helpers)
+    there = Cluster(Machines(address), helpers)
     try:
         found = _limits(folder, there, in_flight)
     finally:

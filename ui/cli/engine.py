@@ -118,7 +118,7 @@ def show(
 
     [dim]$[/] trinity engine show --engine ray=10.0.0.5:6379 --pool pool.toml
     """
-    from core.cluster.cluster import Cluster
+    from core.cluster.cluster import Cluster, Machines
     from ui.runs import wiring
 
     settings = wiring.settings(engine=engine, pool=pool)
@@ -126,7 +126,7 @@ def show(
         raise ConfigError("The engine is local: name a cluster, for example --engine ray=10.0.0.5:6379.")
     keys = _keys_of(settings.pool)
     with making_ready("Joining the cluster"):
-        cluster = Cluster(address, None)
+        cluster = Cluster(Machines(address), None)
         try:
             found = machines(cluster, keys)
         finally:

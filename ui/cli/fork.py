@@ -122,6 +122,7 @@ def fork(
             plan = _plan(context, opened, asked, settings, picks, batch)
             plan = replace(plan, max_cost_usd=settings.max_cost_usd, computing=settings.computing)
             plan = replace(plan, engine=settings.engine)
+        wiring.join_ahead(plan.engine)
         _play(opened, plan, resume, as_json)
 
 

@@ -406,6 +406,7 @@ def learn(
             plan = stored_plan(opened, known, plan, settings, asked, names)
         else:
             name_task_file(opened, plan.tasks)
+        wiring.join_ahead(plan.engine)
         report(opened, play(opened, plan, known, chosen, how.pilot), as_json)
 
 

@@ -90,6 +90,7 @@ def run(
                 plan = complete_plan(opened, plan)
         else:
             raise ConfigError("Name at least one policy, for example: trinity run --policy random --n 20")
+        wiring.join_ahead(plan.engine)
         _play(opened, plan, resume, validate, as_json, pilot=pilot, encoder_given=given.get("encoder"))
 
 

@@ -49,7 +49,7 @@ from storage.store import Store
 from ui.runs.settings import is_recorded
 
 if TYPE_CHECKING:
-    from core.cluster.cluster import Cluster
+    from core.cluster.cluster import Cluster, Machines
     from core.coordinator.encoder import Encoder
     from core.episode import Task
     from core.planner.planner import LanguagePlanner
@@ -175,6 +175,8 @@ def _pocket_pool(processes: Processes) -> PocketPool:
 _PRELOAD = ("core.pocket.pool", "core.coordinator.encoder")
 #: The cluster that this process is in, by its engine: Ray allows one at a time.
 _joined: dict[str, Cluster] = {}
+#: The one that it is going to be in.
+_begun: dict[str, Machines] = {}
 _joining = threading.Lock()
 
 
@@ -187,10 +189,29 @@ def processes(engine: str = LOCAL_ENGINE) -> Processes:
 
     with _joining:
         if engine not in _joined:
-            _leave()
-            most = settings().processes
-            _joined[engine] = Cluster(address, most, preload=_PRELOAD, mixed=is_mixed(engine))
+            most, machines = settings().processes, _machines(engine, address)
+            _joined[engine] = Cluster(machines, most, preload=_PRELOAD, mixed=is_mixed(engine))
         return _joined[engine]
+
+
+def join_ahead(engine: str) -> None:
+    """Begin to join the cluster of an engine, where it has one, and leave another one, while this process gets ready:
+    `processes` waits for it, and raises what is wrong with it."""
+    if (address := ray_address(engine)) is None:
+        return
+    with _joining:
+        if engine not in _joined:
+            _begun[engine] = _machines(engine, address)
+
+
+def _machines(engine: str, address: str) -> Machines:
+    """Those that are being joined, and no others."""
+    from core.cluster.cluster import Machines
+
+    if (begun := _begun.pop(engine, None)) is None:
+        _leave()
+        begun = Machines(address)
+    return begun
 
 
 def leave_cluster() -> None:
@@ -200,8 +221,9 @@ def leave_cluster() -> None:
 
 
 def _leave() -> None:
-    while _joined:
-        _joined.popitem()[1].leave()
+    for found in (_joined, _begun):
+        while found:
+            found.popitem()[1].leave()
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,10 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from core.cluster.callers import Caller
-from core.cluster.cluster import Cluster
+from core.cluster.cluster import Cluster, Machines
 from core.episode import EpisodeFinished, Task
 from core.errors import ConfigError
 from core.play.drive import drive_many
@@ -105,7 +107,7 @@ class FaultyCaller(Caller):
 
 @pytest.fixture
 def joined(nodes: Nodes) -> Iterator[Cluster]:
-    found = Cluster(nodes.address, 1)
+    found = Cluster(Machines(nodes.address), 1)
     yield found
     found.leave()
 
@@ -192,11 +194,42 @@ def test_a_pool_whose_key_no_machine_has_is_refused(nodes: Nodes, served: Models
 
 def test_a_cluster_that_is_not_there_is_one_sentence() -> None:
     with pytest.raises(ConfigError, match=r"No Ray cluster listens at 127\.0\.0\.1:1 .*ray start --head"):
-        Cluster("127.0.0.1:1", None)
+        Cluster(Machines("127.0.0.1:1"), None)
     with pytest.raises(ConfigError, match=r"names no address: write ray=HOST:6379"):
         ray_address("ray=somewhere")
     with pytest.raises(ConfigError, match=r"The engine must be local, ray or ray=ADDRESS, not 'rays'"):
         ray_address("rays")
+
+
+def test_a_cluster_that_never_answers_is_one_sentence(tmp_path: Path) -> None:
+    patched = {"core.cluster.cluster.JOIN_S": 4.0, "core.cluster.cluster.LEAVE_S": 1.0}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        engine = ("--engine", f"ray=127.0.0.1:{silent.getsockname()[1]}")
+        _, err = trinity(tmp_path / "s.db", *BATCH, "--n", 4, *engine, patched=patched).communicate(
+            timeout=60
+        )
+    assert re.fullmatch(r"trinity: The Ray cluster at \S+ has not answered for 4 s: see that it is .*\n", err)
+
+
+@pytest.mark.usefixtures("ray")
+def test_a_cluster_that_is_started_for_a_run_that_cannot_be_played_ends_with_it(tmp_path: Path) -> None:
+    # Ray is begun while the rest gets ready; all that it starts has this environment.
+    mark = {"TRINITY_TEST_MARK": str(tmp_path)}
+    asked = ("run", "--policy", "single:nobody", "--tasks", "pocket", "--n", 4, "--engine", "ray")
+    process = trinity(tmp_path / "s.db", *asked, env=mark, patched={})
+    _, err = process.communicate()
+    assert process.returncode == 1
+    assert "nobody" in err
+    assert "Traceback" not in err
+    assert not [one for one in psutil.process_iter() if mark.items() <= _environment(one).items()]
+
+
+def _environment(process: psutil.Process) -> Mapping[str, str]:
+    try:
+        found: Mapping[str, str] = process.environ()
+    except psutil.Error:
+        return {}
+    return found
 
 
 def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +237,7 @@ def test_without_ray_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'trinity-inspector\[ray\]'"):
-        Cluster("", None)
+        Cluster(Machines(""), None)
 
 
 def _spent(store: Path) -> float:

@@ -14,7 +14,7 @@ from types import FrameType
 
 import pytest
 
-from core.cluster.cluster import Cluster
+from core.cluster.cluster import Cluster, Machines
 from core.cluster.graders import FarGraders, Grader
 from core.episode import Failure, Grade, Task
 from core.errors import TaskError
@@ -50,7 +50,7 @@ TESTS = json.dumps([{"call": "add", "arguments": [3, 4], "value": 7}, "assert ad
 @pytest.fixture(scope="module")
 def joined(nodes: Nodes) -> Iterator[Cluster]:
     before = signal.signal(signal.SIGTERM, on_sigterm)
-    found = Cluster(nodes.address, 2)
+    found = Cluster(Machines(nodes.address), 2)
     try:
         yield found
     finally:
@@ -134,7 +134,7 @@ def test_an_answer_that_ends_every_grader_is_given_up(joined: Cluster) -> None:
     assert found.message.startswith("3 processes of the cluster were lost that graded this answer")
 
 
-def test_a_run_grades_programs_on_the_cluster(joined: Cluster, tmp_path: Path) -> None:
+def test_a_run_grades_programs_on_the_cluster(nodes: Nodes, tmp_path: Path) -> None:
     """From a machine that has no sandbox of its own."""
     tasks, store, pool = (tmp_path / name for name in ("tasks.jsonl", "s.db", "pool.toml"))
     texts = [f"Print {n % 2}. [{n}]" for n in range(12)]
@@ -152,7 +152,7 @@ def test_a_run_grades_programs_on_the_cluster(joined: Cluster, tmp_path: Path) -
         pool.write_text(f'[[model]]\nname = "a"\nbase_url = "{models.url}"\nallow_private = true\n')
         _, refused = trinity(store, *words, "local", env=WITHOUT_SANDBOX).communicate()
         assert "bubblewrap, which makes it, is not installed" in refused
-        said(trinity(store, *words, f"ray={joined.address}", env=WITHOUT_SANDBOX))
+        said(trinity(store, *words, f"ray={nodes.address}", env=WITHOUT_SANDBOX))
     with closing(open_store(str(store))) as opened:
         run = opened.runs.list(limit=1)[0].id
         found = {(one.task.question[6], one.correct) for one in map(opened.episodes.get, ids(opened, run))}

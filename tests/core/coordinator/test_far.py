@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from core.checkpoint import MIXED
-from core.cluster.cluster import Cluster
+from core.cluster.cluster import Cluster, Machines
 from core.coordinator import far
 from core.coordinator.encoder import Encoder, load_encoder
 from core.coordinator.svf import Offsets, svf_layout
@@ -39,7 +39,7 @@ SYSTEM = {
 
 @pytest.fixture(scope="module")
 def joined(nodes: Nodes) -> Iterator[Cluster]:
-    found = Cluster(nodes.address, 2)
+    found = Cluster(Machines(nodes.address), 2)
     try:
         yield found
     finally:
