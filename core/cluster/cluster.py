@@ -7,6 +7,7 @@ import importlib
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 import threading
@@ -144,6 +145,9 @@ class Cluster(Processes):
     ) -> None:
         self._machines, self.mixed = machines, mixed
         self.ray, self.dashboard = machines.joined()
+        if threading.current_thread() is threading.main_thread():
+            # Ray has put a handler below that of Python which writes a stack trace first.
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
         for module, name in (_TELLS, _JOINS):
             setattr(importlib.import_module(f"ray._private.{module}"), name, False)
         #: How many helpers answer jobs.

@@ -62,10 +62,12 @@ def on_sigterm(_signal: int, _frame: FrameType | None) -> None:
     """What a run does where it is told to end."""
 
 
-def test_a_process_that_joins_is_ended_as_before(joined: Cluster) -> None:
-    """By SIGTERM too, for which Ray has a handler that would leave a run as if it were played."""
+def test_a_process_that_joins_is_ended_as_before(joined: Cluster, capfd: pytest.CaptureFixture[str]) -> None:
+    """By SIGTERM too, for which Ray has handlers: one would leave a run as if it were played, one tells of a crash."""
     assert joined.nodes
+    signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) is on_sigterm
+    assert "SIGTERM" not in "".join(capfd.readouterr())
 
 
 @pytest.fixture(autouse=True)
