@@ -21,7 +21,6 @@ from core.episode import Status
 from storage.store import open_store
 from tests.bench._cluster import Models, Nodes, digest_of, said, trinity
 from tests.bench._frame import Figures, say
-from tests.builders.encoder import tiny_qwen3
 
 #: Whose processes are killed, by what they are called here; of an actor's class the name that Ray gives its process.
 ACTORS = {"caller": "Caller", "worker": "Worker", "encoder": "EncoderActor"}
@@ -195,6 +194,10 @@ def _runs(folder: Path, models: Models, calls: Mapping[str, int]) -> list[Distur
             continue
         encoder: object = "pocket"
         if name == "large encoder":
+            from tests.builders.encoder import (
+                tiny_qwen3,
+            )  # torch, which the processes of other figures do without
+
             encoder = tiny_qwen3(folder / "encoder", **SHAPE)
         generations = max(2, round(n / (CALLS * POPULATION * REPLICATES)))
         grown = ("--generations", generations, "--population", POPULATION, "--replicates", REPLICATES)

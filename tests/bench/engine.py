@@ -33,6 +33,7 @@ from core.pool.costs import Counts
 from core.pool.hosted import HttpPool
 from core.pool.spec import ModelSpec
 from core.pool.wire import Completion
+from core.processes import loaded_set_aside
 from storage.recorder import record_many
 from storage.store import open_store
 from tests.bench._cluster import Models, cluster, digest_of, models, said, trinity
@@ -44,6 +45,7 @@ from tests.builders.stores import begin_run
 
 #: The default preset's shape of an evolution, cut to so many generations.
 GENERATIONS = 4
+ROUNDS = 2
 SLEEP_S = 2.0
 
 
@@ -52,7 +54,7 @@ def measure(
     helpers: Annotated[int, "helpers in all"] = 4,
     wait: Annotated[float, "seconds that a model takes"] = 0.2,
     permitted: Annotated[int, "calls that may be in flight"] = 64,
-    episodes: Annotated[int, "episodes of the batch run"] = 600,
+    episodes: Annotated[int, "episodes of the batch run"] = 2500,
     in_flight: Annotated[int, "calls in flight that sleep"] = 2000,
     generations: Annotated[int, "generations of the pocket evolution; 0: leave it out"] = GENERATIONS,
     digests: Annotated[int, "1: compare digests of every kind of run; 0: leave them out"] = 1,
@@ -116,20 +118,22 @@ def _calls(
 
 
 def _evolution(folder: Path, generations: int) -> Figures:
-    """The same evolution of the pocket world by both engines, each on all cores of this machine."""
+    """The same evolution of the pocket world by both engines in turn, each on all cores of this machine: means of
+    ROUNDS."""
     found: Figures = {}
-    for engine in ("local", "ray"):
-        store = folder / f"pocket-{engine}.db"
+    for number, engine in enumerate(("local", "ray") * ROUNDS):
+        store = folder / f"pocket-{number}.db"
         asked = ("--name", "e", "--generations", generations, "--no-controls", "--validation", 40)
         began = time.perf_counter()
         said(trinity(store, "evolve", "--tasks", "pocket", *asked, "--engine", engine))
+        seconds = time.perf_counter() - began
         with closing(open_store(str(store))) as opened:
             learned = opened.learning.updates(opened.runs.list(limit=1)[0].id)[-1].wall_s
-        found[engine] = {
-            "seconds": time.perf_counter() - began,
-            "learning_s": learned,
-            "digest": digest_of(store),
-        }
+        one = found.setdefault(engine, {"seconds": 0.0, "learning_s": 0.0, "digests": set()})
+        one["seconds"] += seconds / ROUNDS
+        one["learning_s"] += learned / ROUNDS
+        one["digests"].add(digest_of(store))
+    found["digests_equal"] = len(found["local"].pop("digests") | found["ray"].pop("digests")) == 1
     found["ratio"] = found["ray"]["seconds"] / found["local"]["seconds"]
     return found
 
@@ -186,9 +190,10 @@ def _limits(folder: Path, there: Cluster, in_flight: int) -> Figures:
             events: Iterator[Event] = record_many(store, drive) if name == "stored" else drive()
             turns = ended = 0
             began, cpu, sent = time.perf_counter(), time.process_time(), _loopback()
-            for event in events:
-                turns += isinstance(event, Turn)
-                ended += isinstance(event, EpisodeFinished)
+            with loaded_set_aside():  # as of any run
+                for event in events:
+                    turns += isinstance(event, Turn)
+                    ended += isinstance(event, EpisodeFinished)
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
             travelled = [after - before for before, after in zip(sent, _loopback(), strict=True)]
         memory = [one.memory_info().rss for one in psutil.process_iter() if _is_sleeper(one)]
