@@ -109,8 +109,8 @@ class Machines:
         """PoolError where the cluster is gone."""
         if not self._over.is_set() and time.monotonic() - self._heard > GONE_S:
             raise PoolError(
-                f"The Ray cluster is gone: it has not answered for {GONE_S:g} s. Start it and resume, or resume with "
-                "--engine local, on this machine alone; the results are the same."
+                f"The Ray cluster is gone: it has not answered for {GONE_S:g} s. Start it, then resume the run or "
+                "restart the server; with --engine local this machine works alone, and the results are the same."
             )
 
     def _live(self) -> None:

@@ -246,6 +246,11 @@ sys.exit(main())
 """
 
 
+def patched_program(patched: Mapping[str, Any]) -> list[str]:
+    """The command line in a process of its own where names such as "ray.__version__" have these values."""
+    return [sys.executable, "-c", _PATCHED, json.dumps(patched)]
+
+
 def trinity(
     store: Path | str,
     *arguments: object,
@@ -253,11 +258,10 @@ def trinity(
     patched: Mapping[str, Any] | None = None,
 ) -> subprocess.Popen[str]:
     """The command line in a process of its own, on one thread, with this store; within the suite it is forked off one
-    that has imported what it needs. `patched` are names such as "ray.__version__" with the values that they have there:
-    in a process that is no other one's fork."""
+    that has imported what it needs. `patched`: as for `patched_program`, in a process that is no other one's fork."""
     program = [str(forked("trinity"))] if FOLDER in os.environ else [sys.executable, "-m", "ui.cli"]
     if patched is not None:
-        program = [sys.executable, "-c", _PATCHED, json.dumps(patched)]
+        program = patched_program(patched)
     return subprocess.Popen(
         [*program, *map(str, arguments), "--store", str(store)],
         cwd=SOURCE,

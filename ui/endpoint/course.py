@@ -24,6 +24,7 @@ from core.episode import (
     TurnStarted,
     Usage,
 )
+from core.errors import PoolError
 from core.finish import TOO_LONG
 from core.play.chat import joined, shown_of
 from ui.endpoint.engine import Order
@@ -329,7 +330,9 @@ class Course:
         if reason == EndReason.CANCELLED:
             return self._failed(503, "cancelled", f"The request was cancelled{where}.")
         if ended is None and self.order.fault is not None:
-            return store_unavailable(f"{self.order.fault} The request broke off{where}: send it again.")
+            message = f"{self.order.fault} The request broke off{where}: send it again."
+            is_gone = isinstance(self.order.fault, PoolError)  # the engine's cluster
+            return self._failed(503, "not_ready", message) if is_gone else store_unavailable(message)
         if ended is None:
             return self._failed(500, "broke_off", f"The endpoint stopped{where}: ask again.")
         if ended.status is Status.MISSING:

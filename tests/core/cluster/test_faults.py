@@ -172,8 +172,8 @@ def test_a_cluster_that_is_gone_ends_the_run_which_goes_on_without_one(
 
 
 _GONE = (
-    "The Ray cluster is gone: it has not answered for 6 s. Start it and resume, or resume with --engine local, on this "
-    "machine alone; the results are the same."
+    "The Ray cluster is gone: it has not answered for 6 s. Start it, then resume the run or restart the server; with "
+    "--engine local this machine works alone, and the results are the same."
 )
 
 
