@@ -22,7 +22,7 @@ from core.coordinator.coordinator import Coordinator
 from core.coordinator.encoder import load_encoder
 from core.episode import Decide, EndReason, Transcript
 from storage.store import open_store
-from tests.bench._cluster import Nodes, patched_program
+from tests.bench._cluster import Nodes, cluster, patched_program
 from tests.browsing import serving
 from tests.builders.encoder import tiny_qwen3
 from tests.core.pool.faulty_server import Answer, Request
@@ -188,11 +188,18 @@ def test_processes_that_share_a_port_are_on_the_cluster_each_by_itself(
         assert {run.status for run in store.runs.list("serve")} == {"finished"}
 
 
+@pytest.fixture
+def lonely() -> Iterator[Nodes]:
+    """A cluster that a test may lose."""
+    with cluster(1) as found:
+        yield found
+
+
 def test_a_cluster_that_is_gone_is_said_to_clients_and_ends_the_server_at_once(
-    nodes: Nodes, far: Served, tmp_path: Path
+    lonely: Nodes, far: Served, tmp_path: Path
 ) -> None:
     (tmp_path / "tiers.toml").write_text(
-        f'engine = "ray={nodes.address}"\n[[tier]]\nname = "trinity"\npolicy = "single:a"\n'
+        f'engine = "ray={lonely.address}"\n[[tier]]\nname = "trinity"\npolicy = "single:a"\n'
     )
     options = ("--pool", far.service.pool_name, "--config", tmp_path / "tiers.toml", "--port")
     program = (*patched_program({"core.cluster.cluster.GONE_S": 4.0}), "serve", *map(str, options))
@@ -204,7 +211,7 @@ def test_a_cluster_that_is_gone_is_said_to_clients_and_ends_the_server_at_once(
     ):
         under_way = one.submit(raw, url, "POST", CHAT, question)
         until(lambda: bool(far.models.requests))
-        nodes.lose_all()  # no test after this one has the cluster
+        lonely.lose_all()
         refused = [under_way.result(), raw(url, "POST", CHAT, question), raw(url, "GET", "/healthz")]
         began = time.monotonic()
     assert time.monotonic() - began < 10
