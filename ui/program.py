@@ -67,6 +67,17 @@ def have_values(names: Sequence[str]) -> list[bool]:
     return [bool(os.environ.get(name, "").strip()) for name in names]
 
 
+def has_sandbox(_: object) -> bool:
+    """Whether programs can be run in a sandbox on this machine, as tasks whose answers are programs need."""
+    from core.tasks.bubblewrap import NoSandbox, check_sandbox
+
+    try:
+        check_sandbox()
+    except NoSandbox:
+        return False
+    return True
+
+
 def name_clashes() -> dict[str, list[str]]:
     """The other distributions of this environment that own one of the import names, by that name."""
     owners = packages_distributions()

@@ -90,8 +90,9 @@ def cluster_file(launcher: Launcher) -> str:
 @dataclass(slots=True)
 class Machine:
     """A machine of a cluster: its cores and GPUs as Ray counts them, its versions (empty: it did not say), whether it
-    computes to the same last digit as this one, without which it calls models and runs none, whether each key variable
-    is set there, and what is wrong with it (empty: nothing)."""
+    computes to the same last digit as this one, without which it calls models and runs none, whether programs can be
+    run in a sandbox there, as tasks whose answers are programs need, whether each key variable is set there, and what
+    is wrong with it (empty: nothing)."""
 
     host: str
     address: str
@@ -100,6 +101,7 @@ class Machine:
     python: str = ""
     trinity: str = ""
     same_digits: bool | None = None
+    sandbox: bool | None = None
     keys: dict[str, bool] = field(default_factory=dict)
     problem: str = ""
 
@@ -113,8 +115,8 @@ def show(
     pool: PoolOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Join a cluster, list its machines with their cores, GPUs, versions and whether they have the keys that a
-    pool.toml names, and leave it. No model is asked. Exit code 1 when a machine cannot do its part.
+    """Join a cluster, list its machines with their cores, GPUs, versions and whether they have a sandbox for programs
+    and the keys that a pool.toml names, and leave it. No model is asked. Exit code 1 when a machine cannot do its part.
 
     [dim]$[/] trinity engine show --engine ray=10.0.0.5:6379 --pool pool.toml
     """
@@ -135,10 +137,20 @@ def show(
         print_json([asdict(one) for one in found])
     else:
         print_table(
-            ["machine", "address", ">cores", ">GPUs", "Python", "Trinity Inspector", "same digits", *keys],
+            [
+                "machine",
+                "address",
+                ">cores",
+                ">GPUs",
+                "Python",
+                "Trinity Inspector",
+                "same digits",
+                "sandbox",
+                *keys,
+            ],
             [
                 (one.host, one.address, f"{one.cores:g}", f"{one.gpus:g}", one.python, one.trinity)
-                + tuple(_YES_NO[told] for told in (one.same_digits, *map(one.keys.get, keys)))
+                + tuple(_YES_NO[told] for told in (one.same_digits, one.sandbox, *map(one.keys.get, keys)))
                 for one in found
             ],
         )
@@ -188,6 +200,9 @@ def machines(cluster: Cluster, keys: Sequence[str]) -> list[Machine]:
             if not machine.problem:
                 told, _ = ray.get(worker.answer.remote("ui.program:have_values", [*keys]), timeout=START_S)
                 machine.keys = dict(zip(keys, told, strict=True))
+                machine.sandbox, _ = ray.get(
+                    worker.answer.remote("ui.program:has_sandbox", None), timeout=START_S
+                )
                 machine.problem = _missing_keys(machine)
         except ray.exceptions.GetTimeoutError:
             machine.problem = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 import subprocess
 import sys
@@ -163,6 +164,7 @@ def test_the_machines_of_a_cluster_are_shown_with_the_keys_of_their_own(
         for one in machines:
             assert (one["cores"], one["gpus"], one["keys"], one["problem"]) == (1, 0, {THERE: True}, "")
             assert one["same_digits"] is True
+            assert one["sandbox"] is (shutil.which("bwrap") is not None)
             assert (one["python"], one["trinity"]) == (
                 platform.python_version(),
                 version("trinity-inspector"),
