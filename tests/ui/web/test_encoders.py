@@ -208,7 +208,7 @@ def test_an_address_alone_is_that_of_a_ray_cluster() -> None:
         "ray=head:6379": "ray=head:6379",
         "ray-mixed=head:6379": "ray-mixed=head:6379",
         "local": "local",
-        "ray": "ray",
+        "Ray": "ray",
     }
     assert {words: encoder.typed_engine(words) for words in typed} == typed
     for words in ("head", "ray=head", "ray=head:port", "ray-mixed=head"):

@@ -112,6 +112,8 @@ def choose_engine(form: str, usual: str, **look: Any) -> str:
 def typed_engine(words: str) -> str:
     """An engine as settings name it: an address alone is that of a Ray cluster."""
     words = words.strip()
+    if words.lower() in (LOCAL_ENGINE, RAY_ENGINE):
+        return words.lower()
     return f"{RAY_ENGINE}={words}" if ":" in words and "=" not in words else words
 
 
