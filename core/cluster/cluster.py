@@ -75,23 +75,22 @@ class Machines:
 
     def __init__(self, address: str) -> None:
         self._address, self._over = address, threading.Event()
-        self._joined: Future[tuple[Any, str]] = Future()
+        self._ray: Future[tuple[Any, str]] = Future()
         #: The addresses of those that were there a moment ago.
         self.addresses: list[str] = []
         atexit.register(self._at_exit)
         self._thread = threading.Thread(target=self._live, name="ray-machines", daemon=True)
         self._thread.start()
 
-    def joined(self, patience_s: float | None = None) -> tuple[Any, str]:
+    def joined(self) -> tuple[Any, str]:
         """Ray, once it is joined, and where its own dashboard is, empty where it does not run. ConfigError where that
-        is not possible, or takes longer than this, left out JOIN_S."""
-        patience_s = JOIN_S if patience_s is None else patience_s
+        is not possible, or takes longer than JOIN_S."""
         try:
-            return self._joined.result(patience_s)
+            return self._ray.result(JOIN_S)
         except TimeoutError:
             where = f"The Ray cluster at {self._address}" if self._address else "Ray on this machine"
             raise ConfigError(
-                f"{where} has not answered for {patience_s:g} s: see that it is well, or choose another engine."
+                f"{where} has not answered for {JOIN_S:g} s: see that it is well, or choose another engine."
             ) from None
 
     def leave(self) -> None:
@@ -121,9 +120,9 @@ class Machines:
             host, _, port = str(head).removeprefix("ray://").rpartition(":")
             self._ask(ray)
         except Exception as fault:
-            self._joined.set_exception(fault)
+            self._ray.set_exception(fault)
             return
-        self._joined.set_result((ray, dashboard))
+        self._ray.set_result((ray, dashboard))
         while not self._over.wait(LOOK_S):
             with suppress(Exception):  # also of a client that lost its connection
                 socket.create_connection((host.strip("[]"), int(port)), LOOK_S).close()

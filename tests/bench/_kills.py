@@ -194,9 +194,8 @@ def _runs(folder: Path, models: Models, calls: Mapping[str, int]) -> list[Distur
             continue
         encoder: object = "pocket"
         if name == "large encoder":
-            from tests.builders.encoder import (
-                tiny_qwen3,
-            )  # torch, which the processes of other figures do without
+            # It brings torch, which the processes of other figures do without.
+            from tests.builders.encoder import tiny_qwen3
 
             encoder = tiny_qwen3(folder / "encoder", **SHAPE)
         generations = max(2, round(n / (CALLS * POPULATION * REPLICATES)))

@@ -93,9 +93,7 @@ class Order:
     cancelled: bool = False
     ceiling: Ceiling | None = None  # which one ended it
     anew_s: float = 0.0  # in so many seconds that one begins anew; 0: it does not
-    fault: TrinityError | None = (
-        None  # why it could not be played to its end, where the store, or the engine, failed
-    )
+    fault: TrinityError | None = None  # why it was not played to its end: the store or the cluster failed
 
 
 @dataclass
@@ -219,9 +217,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self.run = ""  # that requests are recorded in; empty before the first
         self._number = 0
-        self._fault: TrinityError | None = (
-            None  # why the last run ended, where the store, or the engine, failed
-        )
+        self._fault: TrinityError | None = None  # why the last run ended: the store or the cluster failed
 
     @property
     def in_progress(self) -> int:

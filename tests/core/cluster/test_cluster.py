@@ -9,7 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,20 +215,27 @@ def test_a_cluster_that_never_answers_is_one_sentence(tmp_path: Path) -> None:
 def test_a_cluster_that_is_started_for_a_run_that_cannot_be_played_ends_with_it(tmp_path: Path) -> None:
     # Ray is begun while the rest gets ready; all that it starts has this environment.
     mark = {"TRINITY_TEST_MARK": str(tmp_path)}
-    asked = ("run", "--policy", "single:nobody", "--tasks", "pocket", "--n", 4, "--engine", "ray")
+    asked = ("evolve", "--name", "e", "--tasks", "pocket", "--encoder", "/nowhere", "--engine", "ray")
     process = trinity(tmp_path / "s.db", *asked, env=mark, patched={})
+    begun = set[str]()
+    while process.poll() is None:
+        begun |= _names_with(mark)
+        time.sleep(0.05)
     _, err = process.communicate()
     assert process.returncode == 1
-    assert "nobody" in err
+    assert err.startswith("trinity: There is no encoder '/nowhere'")
     assert "Traceback" not in err
-    assert not [one for one in psutil.process_iter() if mark.items() <= _environment(one).items()]
+    assert "gcs_server" in begun
+    assert not _names_with(mark)
 
 
-def _environment(process: psutil.Process) -> Mapping[str, str]:
-    try:
-        found: Mapping[str, str] = process.environ()
-    except psutil.Error:
-        return {}
+def _names_with(mark: Mapping[str, str]) -> set[str]:
+    """What the processes are called that have this in their environment."""
+    found = set[str]()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and mark.items() <= process.environ().items():
+                found.add(process.name())
     return found
 
 

@@ -10,7 +10,6 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import pytest
 from core.episode import Verdict
 from storage.filters.episode_filter import EpisodeFilter
 from storage.store import open_store
-from tests.bench._cluster import cluster, digest_of, models, said, trinity
+from tests.bench._cluster import Nodes, digest_of, models, said, trinity
 from tests.builders.sample_store import sample_store
 from tests.core.outcomes.tables import Answered, small_table
 from tests.ui.pages import command, opened, shown
@@ -161,10 +160,10 @@ def test_recorded_replies_are_kept_as_on_sqlite(
 
 
 @pytest.mark.integration
-def test_what_is_played_on_a_cluster_is_kept_as_on_sqlite(database: str, tmp_path: Path) -> None:
+def test_what_is_played_on_a_cluster_is_kept_as_on_sqlite(
+    nodes: Nodes, database: str, tmp_path: Path
+) -> None:
     """A batch run and an evolution: by this machine alone into SQLite, by a cluster into PostgreSQL."""
-    if find_spec("ray") is None:
-        pytest.skip("the extra 'ray' is not installed")
     batch = ("run", "--policy", "random", "--tasks", "pocket", "--validate", 0, "--n", 20, "--max-cost", 5)
     size = ("--generations", 2, "--population", 4, "--replicates", 4, "--validation", 8, "--n", 40)
     evolution = (
@@ -179,7 +178,7 @@ def test_what_is_played_on_a_cluster_is_kept_as_on_sqlite(database: str, tmp_pat
         5,
     )
     here = str(tmp_path / "here.db")
-    with cluster(2) as nodes, models(0.01) as served:
+    with models(0.01) as served:
         pool = ("--pool", served.pool(tmp_path / "pool.toml"))
         for asked in (batch, evolution):
             before = served.books()["calls"]
