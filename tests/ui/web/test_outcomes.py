@@ -14,8 +14,10 @@ def test_from_a_cell_to_its_questions_to_all_replies_and_back(served: Served, ta
     tab.goto(f"{served.address}/outcomes?table=small")
     known = tab.get_by_role("heading", name="What does each model know?")
     expect(known).to_be_visible()
-    # The rows are models, the columns all, law and physics: the first row's second cell.
-    cell = tab.locator(".js-plotly-plot").first.locator(".scatterlayer .text text").nth(1)
+    # The rows are models, the columns all, law and physics: the first row's second cell. Of the pictures of a page a
+    # later one may be drawn before the first.
+    cell = tab.locator("[class*=st-key-outcomes_known] .scatterlayer .text text").nth(1)
+    cell.wait_for()
     place = cell.bounding_box()
     assert place is not None
     tab.mouse.click(place["x"] + place["width"] / 2, place["y"] + place["height"] / 2)
