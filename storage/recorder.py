@@ -54,7 +54,7 @@ from storage.rows.engine import writing
 from storage.rows.full_episodes import new_episode_row, read_episodes
 from storage.rows.progress import EpisodeProgress
 from storage.rows.schema import at_turn, episode, judgement, plan, same_turn, state, text, turn
-from storage.shelves.runs import check_owner
+from storage.shelves.lease import check_owner
 from storage.store import Store
 
 log = logging.getLogger(__name__)

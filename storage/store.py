@@ -34,7 +34,8 @@ from storage.shelves.endpoint import Endpoint
 from storage.shelves.episodes import Episodes, Views
 from storage.shelves.labels import Labels, Reviews
 from storage.shelves.learning import Checkpoints, Learning
-from storage.shelves.runs import STALLED_AFTER_S, Runs
+from storage.shelves.lease import STALLED_AFTER_S
+from storage.shelves.runs import Runs
 
 
 @dataclass(eq=False)

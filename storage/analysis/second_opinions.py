@@ -13,7 +13,7 @@ from core.play.policies import decider_at
 from storage.filters.episode_filter import EpisodeFilter, conditions
 from storage.rows.engine import fetch_rows, reading, writing
 from storage.rows.schema import episode, same_turn, second_opinion, state, turn
-from storage.shelves.runs import check_owner
+from storage.shelves.lease import check_owner
 from storage.store import Store
 
 #: At most so many turns are judged at once, those of the newest episodes.

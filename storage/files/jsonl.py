@@ -5,7 +5,7 @@ whose `kind` says what it is; they come in this order:
 
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
     run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (empty: no
-                model was asked)
+                model was asked), lost_usd (what calls could cost that got no reply, where there are any)
     checkpoint  id, run (null when its run is not in the file), generation (of a planner, its iteration), head_kind
                 (start, warm-up or trained: a planner), created, config, weights (safetensors, of a planner a zip
                 archive, base64; null: too large, in the folder of this name), folder, size_bytes
@@ -148,6 +148,7 @@ class RunLine(_Line):
     finished: float | None
     error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
     pool: str  # a digest of the models that answered
+    lost_usd: float = 0.0  # the most that those of its calls could cost that got no reply
 
 
 class CheckpointLine(_Line):
@@ -243,6 +244,8 @@ _NOT_KEPT = {"tool_calls", "reused"}
 
 def dump_line(line: Line) -> bytes:
     unwritten: dict[str, Any] | None = None
+    if isinstance(line, RunLine) and not line.lost_usd:
+        unwritten = {"lost_usd": True}
     if isinstance(line, EpisodeLine):
         turns = line.episode.turns
         # What no turn of an episode has is not said of it.
@@ -424,7 +427,8 @@ def _run(connection: Connection, run_id: str) -> RunLine | None:
     if row is None:
         return None
     status = RunStatus.INTERRUPTED if row["status"] in _ALIVE else row["status"]
-    return _line_of_row(RunLine, row, status=status)
+    lost_usd = row["lost_usd"] + row["under_way_usd"]
+    return _line_of_row(RunLine, row, status=status, lost_usd=lost_usd)
 
 
 def _checkpoints(

@@ -47,8 +47,10 @@ def check_line(line: Body) -> None:
     if isinstance(line, RunLine | EpisodeLine):
         _span("started", line.started, "finished", line.finished)
     match line:
-        case RunLine(name=str() as name):
-            _name("name", name)
+        case RunLine():
+            _between("lost_usd", line.lost_usd, 0, _DEAREST_USD)
+            if line.name is not None:
+                _name("name", line.name)
         case UpdateLine():
             _update(line)
         case LabelLine():

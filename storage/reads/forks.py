@@ -18,7 +18,7 @@ from storage.rows.full_episodes import TimedEpisode, chunks, insert_episodes, re
 from storage.rows.mapping import Rows, to_fork
 from storage.rows.schema import episode, judgement, plan, state, text, turn
 from storage.rows.summaries import CappedCount, EpisodeSummary
-from storage.shelves.runs import check_owner
+from storage.shelves.lease import check_owner
 from storage.store import Store
 
 

@@ -37,7 +37,7 @@ from storage.rows.search import SEARCH_INDEXES
 MIGRATIONS = Path(__file__).parents[1] / "migrations"
 
 #: The revision of the schema that this version works with: the last in `storage/migrations/versions`.
-SCHEMA_REVISION = "1.0009"
+SCHEMA_REVISION = "1.0010"
 
 #: A second writer waits this long for the first before it is told that the store is busy.
 BUSY_TIMEOUT_MS = 30_000

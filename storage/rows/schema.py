@@ -1,10 +1,9 @@
 """The tables: thin rows for lists, fat text and tensors apart, everything finished immutable.
 
-Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in
-`state`. The same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`).
-A new store is made from these definitions, an older one is migrated to them. What a column means is its `doc`, in
-words for people who read the store with their own tools (`storage/upkeep/tables.py`).
-"""
+Texts live in `text` (one row per episode, turn and kind) so that no list ever reads them; hidden states in `state`. The
+same definitions serve SQLite and PostgreSQL, all but full text search (see `storage/rows/search.py`). A new store is
+made from these definitions, an older one is migrated to them. What a column means is its `doc`, in words for people who
+read the store with their own tools (`storage/upkeep/tables.py`)."""
 
 from __future__ import annotations
 
@@ -114,6 +113,8 @@ run = Table(
     _zeroed("cancel", Boolean, "Somebody asked to cancel it"),
     _zeroed("paused", Boolean, "Somebody asked to wait before the next turn"),
     _zeroed("steps", Integer, "The number of the turn up to which it is played while it is paused; 0: none"),
+    _zeroed("under_way_usd", Float, "The most that its calls under way can cost, US dollars"),
+    _zeroed("lost_usd", Float, "The most that those of its calls could cost that got no reply, US dollars"),
     _only("kind", get_args(RunKind)),
     _only("purpose", get_args(Purpose)),
     _only("status", tuple(RunStatus)),
@@ -122,8 +123,7 @@ run = Table(
     Index(None, "name"),
 )
 
-# What was learned, a coordinator or a language model that writes workflows (a planner). What is too large for a row
-# stays in a folder of this machine.
+# What was learned, a coordinator or a planner. What is too large for a row stays in a folder of this machine.
 checkpoint = Table(
     "checkpoint",
     metadata,

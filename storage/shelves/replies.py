@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Engine, Select, delete, false, func, insert, or_, select, true
+from sqlalchemy import Engine, Select, case, delete, false, func, insert, or_, select, true
 
 from core.draws import reply_seed
 from core.episode import Ask, Message, Reply, Task, Usage
@@ -31,7 +31,7 @@ from storage.rows.schema import (
     text,
     turn,
 )
-from storage.rows.summaries import Purpose
+from storage.rows.summaries import Purpose, RunStatus
 
 
 @dataclass
@@ -210,9 +210,16 @@ def spent_usd(engine: Engine, run_id: str) -> float:
         .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
     )
     learned = select(func.coalesce(func.max(learning_update.c.spent_usd), 0.0))
+    learned = learned.where(learning_update.c.run_id == run_id)
     with reading(engine) as connection:
-        parts = (replies, plans, _judged(run_id), learned.where(learning_update.c.run_id == run_id))
-        return float(sum(connection.execute(one).scalar_one() for one in parts))
+        parts = (replies, plans, _judged(run_id), learned, _lost(run_id))
+        return float(sum(connection.execute(one).scalar() or 0.0 for one in parts))
+
+
+def _lost(run_id: str) -> Select[Any]:
+    """What calls of a run could cost that got no reply: those under way are among them once nobody plays it."""
+    under_way = case((run.c.status == RunStatus.RUNNING, 0.0), else_=run.c.under_way_usd)
+    return select(run.c.lost_usd + under_way).where(run.c.id == run_id)
 
 
 def _judged(run_id: str) -> Select[Any]:
@@ -228,9 +235,10 @@ def _judged(run_id: str) -> Select[Any]:
 
 def unread_usd(engine: Engine, run_id: str) -> float:
     with reading(engine) as connection:
+        lost = float(connection.execute(_lost(run_id)).scalar() or 0.0)
         learned = select(func.max(learning_update.c.unread_usd)).where(learning_update.c.run_id == run_id)
         if (found := connection.execute(learned).scalar()) is not None:
-            return float(found)
+            return float(found) + lost
         parts = (
             connection.execute(
                 select(func.coalesce(func.sum(of.c.unread_usd), 0.0))
@@ -239,4 +247,4 @@ def unread_usd(engine: Engine, run_id: str) -> float:
             ).scalar_one()
             for of, own in ((turn, turn.c.idx >= episode.c.fork_turn), (plan, false()), (judgement, true()))
         )
-        return float(sum(parts))
+        return float(sum(parts)) + lost

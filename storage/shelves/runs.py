@@ -15,7 +15,6 @@ from sqlalchemy import (
     FromClause,
     Select,
     and_,
-    bindparam,
     case,
     delete,
     func,
@@ -56,11 +55,7 @@ from storage.rows.summaries import (
 )
 from storage.shelves import replies
 from storage.shelves.learning import check_decides
-
-#: A run without a sign of life for this long is taken for dead.
-DEAD_AFTER_S = 30.0
-#: It is called stalled before that.
-STALLED_AFTER_S = 20.0
+from storage.shelves.lease import DEAD_AFTER_S, take, update_own
 
 _DECISION = TypeAdapter(Decision)
 _QUEUED = run.c.status == RunStatus.QUEUED
@@ -160,7 +155,7 @@ class Runs:
         """Let a run that stands still (interrupted, silent, never taken, or of the owner known to be `dead`) wait for
         a worker again. StoreError, and nothing changes, when it is being played or over."""
         with writing(self.engine) as connection:
-            if _take(connection, run_id, self.now(), dead, status=RunStatus.QUEUED.value, owner=None):
+            if take(connection, run_id, self.now(), dead, status=RunStatus.QUEUED.value, owner=None):
                 _interrupt_episodes(connection, [run_id])
                 return
         found = self.get(run_id)
@@ -172,13 +167,13 @@ class Runs:
         at = self.now()
         started = func.coalesce(run.c.started, at)
         with writing(self.engine) as connection:
-            return _take(
+            return take(
                 connection, run_id, at, dead, status=RunStatus.RUNNING.value, owner=owner, started=started
             )
 
     def heartbeat(self, run_id: str, owner: str | None = None) -> None:
         with writing(self.engine) as connection:
-            _update_own(connection, run_id, owner, heartbeat=self.now())
+            update_own(connection, run_id, owner, heartbeat=self.now())
 
     def sample_ids(self) -> frozenset[str]:
         query = select(run.c.id).where(run.c.purpose == "sample")
@@ -213,7 +208,7 @@ class Runs:
 
         StoreError, and nothing changes, when the run is not this owner's any more."""
         with writing(self.engine) as connection:
-            _update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
+            update_own(connection, run_id, owner, status=status.value, error=error, finished=self.now())
             _interrupt_episodes(connection, [run_id])
 
     def mark_interrupted(self, is_dead: Callable[[str], bool] = lambda _: False) -> Sequence[str]:
@@ -281,7 +276,7 @@ class Runs:
         """Write down what its process has decided about what a run plays. StoreError when the run is not this owner's
         any more."""
         with writing(self.engine) as connection:
-            _update_own(connection, run_id, owner, config=config)
+            update_own(connection, run_id, owner, config=config)
 
     def amend_key(self, run_id: str, key: str, value: Any, *, owner: str | None = None) -> None:
         """Write down one value beside what a run plays, under a key of its config; None takes it away. Nothing else of
@@ -295,7 +290,7 @@ class Runs:
             if value is not None:
                 config[key] = value
             if config != before:
-                _update_own(connection, run_id, owner, config=config)
+                update_own(connection, run_id, owner, config=config)
 
     def pause(self, run_id: str) -> None:
         self._set(run_id, paused=True, steps=0)
@@ -409,12 +404,31 @@ class Runs:
         """What its replies, plans, judgements and generations have cost so far; a reply without counts of tokens is
         taken for the most that it could cost, one of unknown price counts nothing, and neither do the turns that forks
         carry: another run has paid for them. Recorded episodes of an evolution share replies, each of which its
-        generation counts once."""
+        generation counts once. A call whose reply never came is taken for the most that it could cost."""
         return replies.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:
-        """How much of that went to answers that could not be read or broke off."""
+        """How much of that went to answers that could not be read or broke off, or never came."""
         return replies.unread_usd(self.engine, run_id)
+
+    def note_unanswered(
+        self, run_id: str, under_way_usd: float, lost_usd: float, *, owner: str | None = None
+    ) -> None:
+        """Write down, before calls begin, what those under way can cost at most, and what those could that got no
+        reply, in US dollars: their models' servers may bill them though this process dies before it hears an answer.
+        StoreError when the run is not this owner's any more."""
+        with writing(self.engine) as connection:
+            update_own(connection, run_id, owner, under_way_usd=under_way_usd, lost_usd=lost_usd)
+
+    def charge_lost(self, run_id: str, *, owner: str | None = None) -> float:
+        """Count the calls that were under way when a run's last process ended as lost; the most that all its lost calls
+        could cost, US dollars."""
+        under_way = fetch_scalar(self.engine, select(run.c.under_way_usd).where(run.c.id == run_id))
+        if under_way:  # mostly there are none: then no write lock is taken
+            with writing(self.engine, durable=True) as connection:
+                lost = run.c.lost_usd + run.c.under_way_usd
+                update_own(connection, run_id, owner, under_way_usd=0.0, lost_usd=lost)
+        return float(fetch_scalar(self.engine, select(run.c.lost_usd).where(run.c.id == run_id)) or 0.0)
 
     def _set(self, run_id: str, **values: Any) -> None:
         with writing(self.engine) as connection:
@@ -434,48 +448,11 @@ class Runs:
         ]
 
 
-_OWNER = select(run.c.owner).where(run.c.id == bindparam("of"))
-
-
-def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
-    """StoreError unless the run is there and this owner's."""
-    found = connection.execute(_OWNER, {"of": run_id}).first()
-    if found is None:
-        raise StoreError(f"The store holds no run {run_id} any more: nothing more of it is stored.")
-    if found.owner != owner:
-        holder = str(found.owner).partition("@")[0]  # without when it began
-        raise StoreError(f"Process {holder} has taken run {run_id} over: leave it to that one.")
-
-
-def _take(connection: Connection, run_id: str, at: float, dead: str | None, **values: Any) -> bool:
-    """Give a run that nobody plays (`_is_free`) these values and a fresh start; False when it is not free."""
-    fresh = {"heartbeat": at, "finished": None, "error": None, "cancel": False}
-    change = update(run).where(run.c.id == run_id, _is_free(at, dead)).values(**fresh, **values)
-    return connection.execute(change).rowcount == 1
-
-
-def _is_free(at: float, dead: str | None) -> ColumnElement[bool]:
-    """Runs that nobody plays: queued, interrupted, silent, or still of the owner that is known to be dead."""
-    gone = run.c.heartbeat < at - DEAD_AFTER_S
-    if dead is not None:
-        gone = or_(gone, run.c.owner == dead)
-    return or_(
-        run.c.status.in_([RunStatus.QUEUED, RunStatus.INTERRUPTED]),
-        and_(run.c.status == RunStatus.RUNNING, gone),
-    )
-
-
 def _drop_override(connection: Connection, episode_id: str, index: int) -> None:
     begun = select(turn.c.idx).where(at_turn(turn, episode_id, index))
     if connection.execute(begun).first():
         raise StoreError(f"Turn {index + 1} has already begun: take over a later one.")
     connection.execute(delete(override).where(at_turn(override, episode_id, index)))
-
-
-def _update_own(connection: Connection, run_id: str, owner: str | None, **values: Any) -> None:
-    mine = run.c.owner.is_not_distinct_from(owner)
-    if connection.execute(update(run).where(run.c.id == run_id, mine).values(**values)).rowcount == 0:
-        check_owner(connection, run_id, owner)
 
 
 def _by_run(

@@ -126,7 +126,8 @@ class Engineer:
         """What a run has cost by the store, but for answers that could not be read: this server does not bill them, and
         they are reckoned at the most that they can have cost."""
         with self.store() as store:
-            return store.runs.spent_usd(run) - store.runs.unread_usd(run)
+            lost_usd = store.runs.charge_lost(run)
+            return store.runs.spent_usd(run) - store.runs.unread_usd(run) + lost_usd
 
     def written(self) -> Iterator[tuple[Path, bytes]]:
         """Every file of the folder, with what it holds."""

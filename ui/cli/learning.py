@@ -335,7 +335,7 @@ def _report_training(store: Store, run_id: str, as_json: bool) -> None:
     took = {
         "episodes": stored[-1].episodes,
         "seconds": stored[-1].wall_s,
-        "spent_usd": stored[-1].spent_usd,
+        "spent_usd": store.runs.spent_usd(run_id),
         "calls": sum(one.calls for one in stats),
         "calls_saved": sum(one.calls_saved for one in stats),
     }

@@ -134,9 +134,9 @@ def tell_what_is_cut(
 
 
 def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) -> None:
-    """Say of how many replies the cost is a bound, because their servers gave no counts of tokens, and what answers
-    cost that could not be read; of a shelf of earlier replies how many were reused, what that saved, and what it means
-    for comparisons."""
+    """Say of how many replies the cost is a bound, because their servers gave no counts of tokens, what answers cost
+    that could not be read, and what calls could cost whose replies never came; of a shelf of earlier replies how many
+    were reused, what that saved, and what it means for comparisons."""
     from ui.presentation.words import dollars
 
     if n := reckoned.at_bound:
@@ -148,6 +148,11 @@ def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) 
         say(
             f"{n} {'call' if n == 1 else 'calls'} had answers that could not be read or broke off. They cost "
             f"{dollars(reckoned.unread_usd)}, those without counts of tokens charged as the most that they could cost."
+        )
+    if usd := reckoned.lost_usd:
+        say(
+            f"{dollars(usd)} is counted for calls whose replies never came, as the most that they could cost: their "
+            "servers may bill them."
         )
     if shelf is None:
         return

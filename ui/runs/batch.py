@@ -45,6 +45,7 @@ from ui.runs.play import (
     Parts,
     common_parts,
     decompositions,
+    metered,
     prepare_run,
     questions_read,
 )
@@ -52,7 +53,7 @@ from ui.runs.policies import Policies, check_policies, cycles_of
 from ui.runs.policy_kinds import Lessons
 from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan, Order
-from ui.runs.spending import MeteredPool, paid_models
+from ui.runs.spending import paid_models
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -81,12 +82,8 @@ class BatchParts(Parts):
         if self.shelf is not None:
             self.shelf.load([*self.tasks, *plan.choosing_tasks(), *plan.lesson_tasks()])
         plan, policies = yield from self.choose_and_teach(store, run)
-        spent_usd = store.runs.spent_usd(run) + plan.choice_usd
-        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
         recorded = store.episodes.of_run(run)
         over = {one.id: one.cost_usd or 0.0 for one in recorded if one.status is Status.FINISHED}
-        metered.ended(over.values())
-        pool = CachedPool(metered, shelf=self.shelf)
         begun = {one.id: one for one in store.episodes.unfinished(run)} if recorded else {}
         stored_replies = store.episodes.stored_replies(run) if recorded else None
         policy_of: dict[str, Policy] = {}
@@ -110,17 +107,21 @@ class BatchParts(Parts):
         if waiting:
             yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
-            each = PolicyPerEpisode("batch", plan.models, policy_of)
-            drive = partial(
-                drive_many,
-                waiting,
-                each,
-                pool,
-                self.grade,
-                stop=control.stop,
-                stored_replies=stored_replies,
-            )
-            yield from record_many(store, drive, owner=owner())
+            each, ceiling_usd = PolicyPerEpisode("batch", plan.models, policy_of), plan.max_cost_usd
+            with metered(
+                store, run, self.pool, ceiling_usd, self.reckoned, besides_usd=plan.choice_usd
+            ) as paid:
+                paid.ended(over.values())
+                drive = partial(
+                    drive_many,
+                    waiting,
+                    each,
+                    CachedPool(paid, shelf=self.shelf),
+                    self.grade,
+                    stop=control.stop,
+                    stored_replies=stored_replies,
+                )
+                yield from record_many(store, drive, owner=owner())
         missing = [one for one in store.episodes.of_run(run) if one.status is Status.MISSING]
         lost = [one for one in missing if one.end_reason is not EndReason.NOT_RECORDED]
         ending = control.ending(len(lost))
@@ -142,31 +143,31 @@ class BatchParts(Parts):
         if not pupils and not plan.undecided:
             return plan, _with_cycles(store, plan, self.policies)
         ledger, validation = store.learning.paid_replies(run), plan.choosing_tasks()
-        questions, spent_usd = plan.lesson_tasks(), plan.choice_usd or ledger.spent_usd(0)
-        metered = MeteredPool(self.pool, plan.max_cost_usd, spent_usd, self.reckoned)
-        halting = HaltingPool(metered, lambda: store.runs.control(run).cancel)
-        asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
+        questions, chosen_for = plan.lesson_tasks(), plan.choice_usd or ledger.spent_usd(0)
         grade = grading(store, [*validation, *questions], plan.tasks, engine=plan.engine)
-        if plan.undecided:
-            chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
-            yield CyclesChosen(chosen)
-            plan = replace(plan, cycles={**plan.cycles, **chosen})
         taught: dict[str, Policy] = {}
-        if pupils:
-            lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
-            for one in pupils:
-                if one.reads:
-                    due = [task.question for task in (*questions, *validation, *self.tasks)]
-                    yield from prepare_run(store, run, questions_read(lessons.reader, due))
-                taught[one.id] = one.teach(lessons)
-                wiring.check_recorded(self.pool, (), [taught[one.id]])
-                if told := getattr(taught[one.id], "told", ""):
-                    store.runs.note(run, told)
-                yield PolicyTaught(one.id, taught[one.id].id, told)
+        with metered(store, run, self.pool, plan.max_cost_usd, self.reckoned, besides_usd=chosen_for) as paid:
+            halting = HaltingPool(paid, lambda: store.runs.control(run).cancel)
+            asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
+            if plan.undecided:
+                chosen = yield from _chosen_cycles(plan, asked, grade, validation[: plan.choosing])
+                yield CyclesChosen(chosen)
+                plan = replace(plan, cycles={**plan.cycles, **chosen})
+            if pupils:
+                lessons = _lessons(store, plan, asked, grade, validation, questions, self.tasks)
+                for one in pupils:
+                    if one.reads:
+                        due = [task.question for task in (*questions, *validation, *self.tasks)]
+                        yield from prepare_run(store, run, questions_read(lessons.reader, due))
+                    taught[one.id] = one.teach(lessons)
+                    wiring.check_recorded(self.pool, (), [taught[one.id]])
+                    if told := getattr(taught[one.id], "told", ""):
+                        store.runs.note(run, told)
+                    yield PolicyTaught(one.id, taught[one.id].id, told)
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
         orders = {one.id: order for one in policies if (order := orders_by_family(one, self.tasks))}
         names = tuple(one.id for one in policies)
-        plan = replace(plan, policies=names, choice_usd=metered.spent_usd, orders=orders)
+        plan = replace(plan, policies=names, choice_usd=paid.replies_usd, orders=orders)
         store.runs.amend(run, to_config(plan), owner=owner())
         if not (plan.reuse or plan.pupils):  # else they are kept for others, or to be taught by again
             ledger.forget()

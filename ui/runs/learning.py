@@ -24,7 +24,7 @@ from storage.store import Store
 from ui.presentation.comparison import seen_words
 from ui.runs.lease import owner
 from ui.runs.plans import known_plan
-from ui.runs.play import TOLD_S, Ending, HaltingPool, Parts, Stopped, common_parts
+from ui.runs.play import TOLD_S, Ending, HaltingPool, Parts, Stopped, common_parts, metered
 from ui.runs.policies import stored_in
 from ui.runs.settings.learning import LearningPlan, TrainingPlan, learning_sets
 from ui.runs.spending import MeteredPool
@@ -105,8 +105,23 @@ class LearningParts(Parts, ABC):
         earlier = earlier[:kept]
         ledger = store.learning.paid_replies(run)
         ledger.generation = len(earlier)
-        paid = ledger.spent_usd(ledger.generation)
-        pool = MeteredPool(self.pool, self.plan.max_cost_usd, store.runs.spent_usd(run) + paid, self.reckoned)
+        paid_usd = ledger.spent_usd(ledger.generation)
+        ceiling_usd = self.plan.max_cost_usd
+        with metered(store, run, self.pool, ceiling_usd, self.reckoned, besides_usd=paid_usd) as pool:
+            yield from self._learn(store, run, earlier, state, ledger, paid_usd, pool)
+        return RunStatus.FINISHED, None
+
+    def _learn(
+        self,
+        store: Store,
+        run: str,
+        earlier: Sequence[UpdateSummary],
+        state: Any,
+        ledger: PaidReplies,
+        paid_usd: float,
+        pool: MeteredPool,
+    ) -> Iterator[Any]:
+        """Every update that is still to come, of whose replies so much is paid already."""
 
         def stops() -> bool:
             return store.runs.control(run).cancel
@@ -116,7 +131,7 @@ class LearningParts(Parts, ABC):
         shared = CachedPool(HaltingPool(pool, stops), ledger=ledger, shelf=self.shelf)
         marks = [(one.spent_usd, self.size(one)) for one in earlier]
         if earlier and earlier[-1].index < self.updates:
-            self._check_next(pool, marks, paid)
+            self._check_next(pool, marks, paid_usd)
         last = earlier[-1] if earlier else None
         unread = last.unread_usd if last else 0.0
         keeper = _Keeper(store, run, pool, ledger, self.plan.reuse, last, store.now(), unread)
@@ -134,7 +149,6 @@ class LearningParts(Parts, ABC):
                 if stops():
                     raise Stopped
                 self._check_next(pool, marks)
-        return RunStatus.FINISHED, None
 
     def _check_next(
         self, pool: MeteredPool, marks: Sequence[tuple[float, float]], paid_usd: float = 0.0
@@ -171,7 +185,7 @@ class _Keeper:
             index=index,
             episodes=record.episodes + (before.episodes if before else 0),
             wall_s=wall_s + (before.wall_s if before else 0.0),
-            spent_usd=self.pool.spent_usd,
+            spent_usd=self.pool.replies_usd,
             unread_usd=self.unread_usd + self.pool.reckoned.unread_usd,
             checkpoint_id=row["id"] if row else None,
             stats=record.stats,

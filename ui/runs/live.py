@@ -15,6 +15,7 @@ from core.episode import (
     EpisodeFinished,
     Event,
     Plan,
+    Replied,
     Status,
     TurnStarted,
 )
@@ -34,9 +35,8 @@ from ui.runs.grading import grading
 from ui.runs.learning import tasks_seen
 from ui.runs.lease import owner
 from ui.runs.plans import LivePlan, Preparation
-from ui.runs.play import Ending, LiveControl, decompositions, prepare_run
+from ui.runs.play import Ending, LiveControl, decompositions, metered, prepare_run
 from ui.runs.policies import Policies
-from ui.runs.spending import MeteredPool
 
 
 @dataclass(eq=False)
@@ -168,29 +168,32 @@ class LiveParts:
         workflows = bool(policy.inner.rounds)
         temperature = plan.temperature
         proposals = _Proposals(policy, open_mask)
-        events = drive(
-            episode,
-            policy,
-            MeteredPool(self.pool, plan.max_cost_usd, store.runs.spent_usd(run)),
-            self.grade,
-            model_mask=open_mask,
-            stop=LiveControl(store, run, waits=proposals.show).stop,
-            stored_replies=store.episodes.stored_replies(run),
-            terms=None if temperature is None else lambda _, ask: replace(ask, temperature=temperature),
-            stream=not workflows,  # their steps are asked side by side
-        )
-        try:
-            for event in record(store, events, owner=owner()):
-                if isinstance(event, TurnStarted):
-                    proposals.clear()
-                yield event
-                if plan.pace_s and isinstance(event, Plan if workflows else TurnStarted):
-                    # The decision, or the workflow, stands on the page before models are asked.
-                    time.sleep(min(plan.pace_s, 10.0))
-                if isinstance(event, EpisodeFinished):
-                    episode = event.episode
-        finally:
-            proposals.clear()
+        with metered(store, run, self.pool, plan.max_cost_usd) as paid:
+            events = drive(
+                episode,
+                policy,
+                paid,
+                self.grade,
+                model_mask=open_mask,
+                stop=LiveControl(store, run, waits=proposals.show).stop,
+                stored_replies=store.episodes.stored_replies(run),
+                terms=None if temperature is None else lambda _, ask: replace(ask, temperature=temperature),
+                stream=not workflows,  # their steps are asked side by side
+            )
+            try:
+                for event in record(store, events, owner=owner()):
+                    if isinstance(event, TurnStarted):
+                        proposals.clear()
+                    if isinstance(event, Replied):
+                        paid.note()  # a person may have the next turn wait for long
+                    yield event
+                    if plan.pace_s and isinstance(event, Plan if workflows else TurnStarted):
+                        # The decision, or the workflow, stands on the page before models are asked.
+                        time.sleep(min(plan.pace_s, 10.0))
+                    if isinstance(event, EpisodeFinished):
+                        episode = event.episode
+            finally:
+                proposals.clear()
         return episode
 
 

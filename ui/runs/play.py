@@ -12,12 +12,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
 from core.episode import Ask, Decide, EndReason, Episode, Reply, Task, Transcript
-from core.errors import ConfigError, PoolError, TrinityError
+from core.errors import ConfigError, PoolError, StoreError, TrinityError
 from core.play.drive import GradeMany
 from core.play.judging import check_judge
 from core.play.policies import Policy, innermost
@@ -46,7 +48,7 @@ from ui.runs.plans import (
 from ui.runs.settings import is_recorded
 from ui.runs.settings.batch import BatchPlan
 from ui.runs.settings.learning import LearningPlan
-from ui.runs.spending import Reckoned, agree_to_cost, price
+from ui.runs.spending import MeteredPool, Reckoned, agree_to_cost, price
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -59,6 +61,30 @@ PAUSED_AT_CLOSE = "Paused when the app was closed."
 
 class Stopped(TrinityError):
     """A person asked the run to stop; why it did when they asked for something else."""
+
+
+@contextmanager
+def metered(
+    store: Store,
+    run: str,
+    pool: Pool,
+    ceiling_usd: float | None,
+    reckoned: Reckoned | None = None,
+    *,
+    besides_usd: float = 0.0,
+) -> Iterator[MeteredPool]:
+    """The pool as this process asks it for a run, which has spent what the store knows, and so much `besides_usd`. The
+    store is told of calls before they begin: those that were under way when the run's last process died are counted as
+    the most that they could cost. Every reply has to be stored before more calls begin, and before this is left."""
+    reckoned = Reckoned() if reckoned is None else reckoned
+    reckoned.lost_usd = store.runs.charge_lost(run, owner=owner())
+    note = partial(store.runs.note_unanswered, run, owner=owner())
+    found = MeteredPool(pool, ceiling_usd, store.runs.spent_usd(run) + besides_usd, reckoned, note)
+    try:
+        yield found
+    finally:
+        with suppress(StoreError):  # what was noted before counts more, not less
+            found.note()
 
 
 class HaltingPool(FlightPool):

@@ -24,7 +24,7 @@ from typing import Any, cast
 from core.errors import ConfigError, StoreError
 from core.ids import run_id
 from storage.rows.summaries import RunKind, RunStatus, RunSummary
-from storage.shelves.runs import STALLED_AFTER_S
+from storage.shelves.lease import STALLED_AFTER_S
 from storage.store import Store
 from ui.runs import lease, wiring
 from ui.runs.lease import alive, is_dead, mark_dead, process_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
@@ -225,11 +225,13 @@ def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
 @dataclass
 class Reckoned:
     """What was not billed as usual. `at_bound`: replies without counts of tokens, charged as the most that their calls
-    could cost; `unread`: calls of which answers could not be read or broke off, and what these cost."""
+    could cost; `unread`: calls of which answers could not be read or broke off, and what these cost; `lost_usd`: the
+    most that calls could cost whose replies never came."""
 
     at_bound: int = 0
     unread: int = 0
     unread_usd: float = 0.0
+    lost_usd: float = 0.0
 
 
 class MeteredPool(FlightPool):
@@ -243,10 +245,18 @@ class MeteredPool(FlightPool):
     So that episodes end whole, one is begun only if there is money for it and for the rest of those that are being
     played, each reckoned at the dearest so far, and as long as none has ended at its bound.
 
+    A call that is given up is charged as the most that it could cost: its server may bill it. `note` is told, before
+    calls begin, the most that those under way can cost, and those that were given up so far (US dollars).
+
     Where nothing can be billed there is no ceiling: what recorded replies say that they cost was paid long ago."""
 
     def __init__(
-        self, pool: Pool, ceiling_usd: float | None, spent_usd: float = 0.0, reckoned: Reckoned | None = None
+        self,
+        pool: Pool,
+        ceiling_usd: float | None,
+        spent_usd: float = 0.0,
+        reckoned: Reckoned | None = None,
+        note: Callable[[float, float], None] = lambda under_way_usd, lost_usd: None,
     ) -> None:
         self.specs = pool.specs
         self._pool = pool
@@ -257,6 +267,15 @@ class MeteredPool(FlightPool):
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
         self.reckoned = Reckoned() if reckoned is None else reckoned
+        self._note = note
+        self._under_way = 0  # calls that may cost something
+        self._under_way_usd = 0.0
+        self._noted = 0.0, self.reckoned.lost_usd
+
+    @property
+    def replies_usd(self) -> float:
+        """Of what is spent, what replies have cost."""
+        return self.spent_usd - self.reckoned.lost_usd
 
     def ended(self, costs_usd: Iterable[float]) -> None:
         """Take note of what episodes that ended have cost."""
@@ -299,11 +318,48 @@ class MeteredPool(FlightPool):
         """Pieces of the pool behind, then the whole reply."""
         if not self.fits(self.bound_usd(ask)):
             raise self.refusal("call")
-        with closing(self._pool.stream(self.with_budget(ask))) as pieces:
-            for piece in pieces:
-                if isinstance(piece, Reply):
-                    self.charge(ask, piece)
-                yield piece
+        bound = self.began(ask)
+        self.note()
+        answered = False
+        try:
+            with closing(self._pool.stream(self.with_budget(ask))) as pieces:
+                for piece in pieces:
+                    if isinstance(piece, Reply):
+                        answered = True
+                        self.is_over(bound)
+                        self.charge(ask, piece)
+                    yield piece
+        finally:
+            if not answered:
+                self.give_up(bound)
+
+    def began(self, ask: Ask) -> float:
+        """Count a call as under way; the most that it can cost."""
+        spec = self._by_name[ask.model]
+        bound = 0.0 if is_free(spec) else bound_usd(spec, ask)
+        if bound:
+            self._under_way += 1
+            self._under_way_usd += bound
+        return bound
+
+    def is_over(self, bound: float) -> None:
+        """Count a call as under way no longer that could cost so much."""
+        if bound:
+            self._under_way -= 1
+            self._under_way_usd = self._under_way_usd - bound if self._under_way else 0.0
+
+    def give_up(self, bound: float) -> None:
+        """Charge a call under way as so much, as no reply of it will come."""
+        self.is_over(bound)
+        self.spent_usd += bound
+        self.reckoned.lost_usd += bound
+
+    def note(self) -> None:
+        """Tell what calls without a reply can cost, where that has changed. Replies have to be stored by now."""
+        unanswered = self._under_way_usd, self.reckoned.lost_usd
+        if unanswered != self._noted:
+            self._note(*unanswered)
+            self._noted = unanswered
 
     def charge(self, ask: Ask, reply: Reply) -> float:
         """Count what a reply has cost, in USD."""
@@ -327,13 +383,13 @@ class _MeteredFlight(WrappedFlight):
         super().__init__(behind)
         self._pool = pool
         self._held: deque[tuple[int, Ask]] = deque()
-        # By their numbers in the flight behind, with what is kept free.
-        self._begun: list[tuple[int, Ask, float]] = []
+        # By their numbers in the flight behind, each with what is kept free, and the most that a try can cost.
+        self._begun: dict[int, tuple[int, Ask, float, float]] = {}
+        self._passed_on = 0
         self._added = 0
         self._at_most = 0.0  # of all that is under way
-        self._costs: defaultdict[str, float] = defaultdict(
-            float
-        )  # so far, of the episodes that are being played
+        # So far, of the episodes that are being played.
+        self._costs: defaultdict[str, float] = defaultdict(float)
 
     @property
     def under_way(self) -> int:
@@ -366,24 +422,29 @@ class _MeteredFlight(WrappedFlight):
         self._begin()
         if self._held and not self._behind.under_way:
             raise self._pool.refusal("call")
-        for number, reply in self._behind.ready(wait=wait):
-            own, ask, kept = self._begun[number]
+        for place, reply in self._behind.ready(wait=wait):
+            number, ask, kept, bound = self._begun.pop(place)
             self._at_most -= kept
+            self._pool.is_over(bound)
             self._costs[ask.episode] += self._pool.charge(ask, reply)
-            yield own, reply
+            yield number, reply
 
     def cancel(self, number: int) -> None:
-        """Give up one call. One that has begun is charged as the most that it could cost: its server may bill it."""
         self._held = deque(one for one in self._held if one[0] != number)
-        for place, (own, ask, kept) in enumerate(self._begun):
-            if own == number:
-                self._behind.cancel(place)
-                self._at_most -= kept
-                self._pool.spent_usd += self._pool.bound_usd(ask)
+        for place in [place for place, one in self._begun.items() if one[0] == number]:
+            self._behind.cancel(place)
+            self._give_up(place)
 
     def close(self) -> None:
         self._pool.ended(self._costs.values())
         self._behind.close()
+        for place in [*self._begun]:
+            self._give_up(place)
+
+    def _give_up(self, place: int) -> None:
+        *_, kept, bound = self._begun.pop(place)
+        self._at_most -= kept
+        self._pool.give_up(bound)
 
     def _begin(self) -> None:
         if self._pool.ceiling_usd is None:  # nothing has to be kept free
@@ -391,7 +452,10 @@ class _MeteredFlight(WrappedFlight):
             self._held.clear()
         else:
             begun = self._affordable()
-        self._begun += begun
+        for place, (number, ask, kept) in enumerate(begun, start=self._passed_on):
+            self._begun[place] = number, ask, kept, self._pool.began(ask)
+        self._passed_on += len(begun)
+        self._pool.note()
         if begun:
             self._behind.add([ask for _, ask, _ in begun])
 

@@ -103,7 +103,7 @@ def standing(
     died = has_died(run, time.time())
     mark = _mark(store, run, died=died, between_turns=between_turns)
     if unread_usd := store.runs.unread_usd(run.id):
-        of_it = f"{label(dollars(unread_usd))} of it for answers that broke off or could not be read"
+        of_it = f"{label(dollars(unread_usd))} of it for calls whose answers never came, broke off or could not be read"
         facts = [*facts, f":gray[{of_it}]"]
     st.markdown(" · ".join([f"**{badge(mark)}**", *facts]))
     run_notes(run)

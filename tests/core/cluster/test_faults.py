@@ -35,8 +35,10 @@ class Undisturbed:
     digest: str
 
 
-#: The most that a call of it can cost, in USD.
-BOUND_USD = 600e-6
+#: The most that a call of it can cost, in USD: a token for each byte of its longest prompt, and the longest reply.
+BOUND_USD = 1500e-6
+#: Calls that are given to a pool of three models at once, of which half wait for room.
+AHEAD = 2 * 3 * 8
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +95,8 @@ def test_a_killed_driver_goes_on_from_its_store_and_a_lost_node_stops_nothing(
     said(resumed.process)
     nodes.add_one()
     assert digest_of(store) == undisturbed.digest
-    # Nobody wrote down what was under way when the driver died; what was lost with the node is charged at its bound.
-    assert abs(resumed.usd() - _spent(store)) <= 24 * BOUND_USD
+    # What was under way when the driver died, and what was lost with the node, is charged at its bound.
+    assert resumed.usd() <= _spent(store) + 1e-9 <= resumed.usd() + (24 + AHEAD) * BOUND_USD
 
 
 def test_a_caller_that_hangs_is_started_again_and_its_calls_are_paid_at_their_bound(
@@ -166,7 +168,7 @@ def test_a_cluster_that_is_gone_ends_the_run_which_goes_on_without_one(
     assert (ended.status, ended.error) == ("interrupted", _GONE)
     said(trinity(store, "run", "--resume", ended.id, "--engine", "local"))
     assert digest_of(store) == undisturbed.digest
-    assert abs(run.usd() - _spent(store)) <= 24 * BOUND_USD
+    assert run.usd() <= _spent(store) + 1e-9 <= run.usd() + AHEAD * BOUND_USD
     with closing(open_store(str(store))) as opened:
         assert "engine" not in opened.runs.get(ended.id).config
 

@@ -40,6 +40,15 @@ def test_a_golden_file_reads_and_writes_as_ever(
     assert import_file(other, golden).added == {}, "a file that was read before is known again"
 
 
+def test_what_calls_without_a_reply_could_cost_is_carried(store: Store, other: Store, tmp_path: Path) -> None:
+    store.runs.create("lost", "run", {}, owner="a")
+    store.runs.note_unanswered("lost", 0.5, 0.25, owner="a")
+    store.runs.mark_interrupted(lambda owner: True)
+    export_runs(store, ["lost"], tmp_path / "lost.jsonl")
+    import_file(other, tmp_path / "lost.jsonl")
+    assert other.runs.spent_usd("lost") == store.runs.spent_usd("lost") == 0.75
+
+
 def test_a_fork_an_error_and_a_decider_are_read_into_fields(other: Store) -> None:
     import_file(other, GOLDEN_FORKS)
     (parent, lost, steered), forks = (

@@ -142,6 +142,24 @@ def test_what_was_spent_is_known_though_one_price_is_not(store: Store) -> None:
     assert store.runs.spent_usd("r1") == 3.5
 
 
+def test_calls_under_way_count_once_their_process_is_gone_and_once_only(store: Store) -> None:
+    store.runs.create("r1", "run", {}, owner="a")
+    store.runs.note_unanswered("r1", 0.5, 0.25, owner="a")
+    assert store.runs.spent_usd("r1") == store.runs.unread_usd("r1") == 0.25, (
+        "those under way are answered yet"
+    )
+    store.runs.mark_interrupted(lambda owner: owner == "a")
+    assert store.runs.spent_usd("r1") == store.runs.unread_usd("r1") == 0.75
+    assert store.runs.claim("r1", "b")
+    assert store.runs.charge_lost("r1", owner="b") == 0.75
+    assert store.runs.charge_lost("r1", owner="b") == 0.75
+    assert store.runs.spent_usd("r1") == 0.75
+    with pytest.raises(StoreError, match="Process b has taken run r1 over"):
+        store.runs.note_unanswered("r1", 1.0, 0.0, owner="a")
+    store.runs.finish("r1", owner="b")
+    assert store.runs.spent_usd("r1") == 0.75
+
+
 def test_controls_reach_the_worker(store: Store) -> None:
     store.runs.create("r1", "live", {})
     assert store.runs.control("r1") == RunControl(cancel=False, paused=False, steps=0)
@@ -283,7 +301,7 @@ def test_the_tables_change_only_with_a_migration() -> None:
     indexes = sorted((index for table in metadata.tables.values() for index in table.indexes), key=_name)
     told = "".join(str(one.compile(dialect=dialect())) for one in [*made, *map(CreateIndex, indexes)])
     digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-    assert (engine.SCHEMA_REVISION, digest) == ("1.0009", "b8302f203db22b20")
+    assert (engine.SCHEMA_REVISION, digest) == ("1.0010", "e8b96410d5d1831d")
     assert ScriptDirectory(str(engine.MIGRATIONS)).get_current_head() == engine.SCHEMA_REVISION
 
 
@@ -295,7 +313,7 @@ def _name(index: Index) -> str:
 MIGRATION = """
 import sqlalchemy as sa
 from alembic import op
-revision, down_revision, branch_labels, depends_on = "next", "1.0009", None, None
+revision, down_revision, branch_labels, depends_on = "next", "1.0010", None, None
 def upgrade():
     with op.batch_alter_table("run") as run:
         run.drop_constraint("kind", type_="check")

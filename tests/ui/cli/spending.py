@@ -107,6 +107,8 @@ def killed_servers(folder: Path, monkeypatch: pytest.MonkeyPatch, kills: int, se
         with _asked(born, bill.ceiling_usd, numbers) as refused:
             assert refused.wait(120)
         with audit.of_store() as store:
+            store.runs.mark_interrupted(lambda owner: True)
+            store.endpoint.charge_lost()  # as the next life would
             bill.recorded_usd = store.endpoint.charged_usd()
     return bill
 

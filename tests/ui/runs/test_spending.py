@@ -7,8 +7,9 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from core.play.policies import PLAN_WORK_CHECK, single_policy
 from core.pocket import threads
 from core.pool.costs import bound_usd
 from core.pool.hosted import HttpPool
+from core.pool.pool import BackgroundPool
 from core.pool.spec import ModelSpec, Service
 from core.tasks.graders import grade_many
 from storage.analysis.costs import CallMeans, PoolMeans, pool_means, shared_calls
@@ -117,6 +119,62 @@ def test_a_reply_without_token_counts_is_charged_at_its_bound() -> None:
     failing = MeteredPool(_Uncounted((spec,), Failure("infrastructure", "Down.")), ceiling_usd=bound)
     list(failing.ask([ask]))
     assert (failing.spent_usd, failing.reckoned.at_bound) == (0.0, 0)
+
+
+@dataclass
+class _Slow(BackgroundPool):
+    """A pool whose calls are answered by hand; `began` is told of each as it begins."""
+
+    specs: tuple[ModelSpec, ...]
+    began: Callable[[], object]
+    ahead: int = 8
+    calls: list[Future[Reply]] = field(default_factory=list)
+
+    def begin(self, ask: Ask, on_piece: Callable[[str], None] | None = None) -> Future[Reply]:
+        self.began()
+        self.calls.append(Future())
+        return self.calls[-1]
+
+
+def test_what_calls_can_cost_is_noted_before_they_begin_and_kept_where_no_reply_comes() -> None:
+    spec = ModelSpec("m", base_url=THERE, price_in=1.0, price_out=10.0, max_tokens=1000)
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    bound, noted = bound_usd(spec, ask), [(0.0, 0.0)]
+    slow = _Slow((spec,), began=lambda: at_begin.append(noted[-1]))
+    at_begin: list[tuple[float, float]] = []
+    metered = MeteredPool(slow, None, note=lambda *usd: noted.append(usd))
+    flight = metered.flight()
+    flight.add([ask] * 4)
+    assert [*flight.ready(wait=False)] == []
+    assert at_begin == [(4 * bound, 0.0)] * 4
+    slow.calls[1].set_result(Reply("42", usage=Usage(cost_usd=0.5)))
+    assert [number for number, _ in flight.ready(wait=False)] == [1]
+    assert noted[-1] == (4 * bound, 0.0), "its reply may not be stored yet"
+    flight.cancel(0)
+    [*flight.ready(wait=False)]
+    assert noted[-1] == pytest.approx((2 * bound, bound))
+    flight.close()
+    metered.note()
+    assert noted[-1] == pytest.approx((0.0, 3 * bound))
+    assert metered.spent_usd == pytest.approx(0.5 + 3 * bound)
+    assert metered.replies_usd == pytest.approx(0.5)
+    broken = Future[Reply]()
+    broken.set_exception(OSError("gone"))
+    slow.begin = lambda *_: at_begin.append(noted[-1]) or broken  # type: ignore[method-assign,func-returns-value]
+    with pytest.raises(OSError, match="gone"):
+        [*metered.stream(ask)]
+    metered.note()
+    assert at_begin[-1] == pytest.approx((bound, 3 * bound))
+    assert noted[-1] == pytest.approx((0.0, 4 * bound))
+
+
+def test_of_what_is_free_nothing_is_noted() -> None:
+    noted: list[tuple[float, float]] = []
+    spec = ModelSpec("m", provider="pocket")
+    metered = MeteredPool(_Uncounted((spec,)), None, note=lambda *usd: noted.append(usd))
+    list(metered.ask([Ask("m", Role.WORKER, (Message("user", "hi"),))]))
+    metered.note()
+    assert noted == []
 
 
 def test_near_a_ceiling_what_was_begun_ends_whole() -> None:

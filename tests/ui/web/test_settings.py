@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 def test_the_store_is_told_in_full(samples: Store) -> None:
     page, health = opened("settings"), samples.health()
     assert page.code[0].value == health.url
-    assert page.markdown[2].value.startswith("**Schema 1\\.0009**")
+    assert page.markdown[2].value.startswith("**Schema 1\\.0010**")
     assert health.backup_hint in shown(page)
     assert "Labels\\, saved views" not in shown(page)  # what each migration was about is nobody's errand here
     sizes = {one.name: one for one in table_sizes(samples.engine)}

@@ -35,9 +35,9 @@ from ui.runs.forks.results import is_told
 from ui.runs.grading import grading_of_episodes
 from ui.runs.lease import owner
 from ui.runs.plans import Branch, ForkPlan, Preparation
-from ui.runs.play import Ending, GroupControl, decompositions, prepare_run
+from ui.runs.play import Ending, GroupControl, decompositions, metered, prepare_run
 from ui.runs.policies import Policies
-from ui.runs.spending import MeteredPool, Reckoned
+from ui.runs.spending import Reckoned
 
 if TYPE_CHECKING:
     from core.coordinator.encoder import Encoder
@@ -95,8 +95,6 @@ class ForkParts:
         passed on; where luck is asked, until it can be told. A stored reply is not asked for again. BudgetError where
         the ceiling is reached."""
         control = GroupControl(store, run)
-        spent_usd = store.runs.spent_usd(run)
-        metered = MeteredPool(self.pool, self.plan.max_cost_usd, spent_usd, self.reckoned)
 
         @cache
         def policy(table: _Table) -> Policy:
@@ -108,13 +106,14 @@ class ForkParts:
                 raise ConfigError(f"Policy '{name}' chooses among other models than the forked episode.")
             return found
 
-        for part in (BASELINE, FORK):
-            due = sorted(siblings(self.plan, run, self.parents, part, self.grade), key=_table)
-            for _, group in groupby(due, key=_table):
-                table = list(group)
-                for wave in _waves(table, one_by_one=self.plan.asks_luck):
-                    if not (control.stop() or is_told(store, run, self.plan)):
-                        yield from _wave(store, run, wave, policy, metered, self.grade, control)
+        with metered(store, run, self.pool, self.plan.max_cost_usd, self.reckoned) as paid:
+            for part in (BASELINE, FORK):
+                due = sorted(siblings(self.plan, run, self.parents, part, self.grade), key=_table)
+                for _, group in groupby(due, key=_table):
+                    table = list(group)
+                    for wave in _waves(table, one_by_one=self.plan.asks_luck):
+                        if not (control.stop() or is_told(store, run, self.plan)):
+                            yield from _wave(store, run, wave, policy, paid, self.grade, control)
         if is_told(store, run, self.plan):
             return control.ending(0)  # what is missing is not needed any more
         return control.ending(

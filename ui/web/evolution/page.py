@@ -127,7 +127,7 @@ def _cost(store: Store, course: Lineage | Training) -> list[str]:
     """What it cost so far, with the update under way; nothing where it is free and has no ceiling."""
     unfinished = store.learning.paid_replies(course.run).spent_usd(course.indices[-1] + 1)
     ceiling = course.plan.max_cost_usd if course.plan else None
-    cost = course.updates[-1].spent_usd + unfinished
+    cost = store.runs.spent_usd(course.run) + unfinished
     of = "" if ceiling is None else f" of {dollars(ceiling)}"
     return [f"{label(dollars(cost) + of, 60)} so far"] if cost or ceiling is not None else []
 
