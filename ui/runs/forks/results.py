@@ -154,7 +154,7 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
     reused = forks.by_id(store, _reused(plan))
     grown = _all_grown(plan, [*played, *reused])
     baseline, fork = _sides(grown)
-    costs = [one.spent_usd for one in played]
+    known = all(one.spent_usd is not None for one in played)
     parents = [branch.parent for branch in plan.branches]
     digests = forks.episode_digests(store, parents)
     ended = {one.id: one.correct for one in store.episodes.summaries(parents)}
@@ -164,7 +164,7 @@ def read_results(store: Store, run_id: str, plan: ForkPlan) -> Results:
         baseline,
         fork,
         _difference(grown, baseline, fork),
-        None if None in costs else sum(cost for cost in costs if cost is not None),
+        store.runs.spent_usd(run_id) if known else None,
         all(digests.get(branch.parent) == branch.digest for branch in plan.branches),
         len(_reused(plan)) - len(reused),
     )
