@@ -109,15 +109,19 @@ def test_a_run_that_was_stopped_says_so_and_can_go_on(world: Sums, store: Store,
     _, run = begun(world, store)
     store.runs.cancel(run)
     page = opened("checkpoints", run=run, c=BOTH)
-    assert "No episode was played to its end" in plainly(page)
+    assert "fewer than two of its policies have finished episodes" in plainly(page)
     again = enqueue(store, plan_of(store.runs.get(run), BatchPlan), Ticket())[0]
     assert play_claimed(store, again) == 0
     with writing(store.engine) as connection:
         stopped = {"status": RunStatus.INTERRUPTED.value, "error": "The server was gone."}
         connection.execute(update(run_table).where(run_table.c.id == again).values(**stopped))
     page = opened("checkpoints", run=again, c=BOTH)
-    assert "It was not played to its end" in plainly(page)
+    assert "Below are the finished episodes alone" in plainly(page)
     assert page.button(key="resume").label == "Go on"
+    store.episodes.delete([one.id for one in store.episodes.of_run(again, "single:guesser")])
+    page = opened("checkpoints", run=again, c=BOTH)
+    assert "fewer than two of its policies have finished episodes" in plainly(page)
+    assert "Below are" not in plainly(page)
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ def show() -> None:
         return
     st.title("Checkpoints")
     played = _played_run(store, state.param("run"))
-    if played is not None and _played_line(store, played):
-        return
     here = _played(store)
+    if played is not None and _played_line(store, played, here):
+        return
     ages = generation_of(store)
 
     say = side_namer(store)
@@ -275,7 +275,7 @@ def _played_run(store: Store, run_id: str | None) -> RunSummary | None:
     return run if isinstance(plan, BatchPlan) and len(plan.policies) > 1 else None
 
 
-def _played_line(store: Store, run: RunSummary) -> bool:
+def _played_line(store: Store, run: RunSummary, here: Sequence[PolicyInRun]) -> bool:
     """Where the run stands, unless it is finished; whether nothing of it is compared yet. Those episodes that end first
     are the shorter ones, so that a comparison would be of these alone as long as others are under way."""
     if run.status is RunStatus.FINISHED:
@@ -295,9 +295,11 @@ def _played_line(store: Store, run: RunSummary) -> bool:
             ":material/balance:",
         )
         return True
-    if not run.finished_episodes:
+    if len({one.policy for one in here if one.run == run.id}) < 2:
         nothing_here(
-            "No episode was played to its end, so there is nothing to compare.", ":material/balance:"
+            "It was not played to its end: fewer than two of its policies have finished episodes, so there is nothing "
+            "to compare.",
+            ":material/balance:",
         )
         return True
     st.warning(
