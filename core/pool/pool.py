@@ -194,6 +194,7 @@ class WaveFlight(Flight):
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._waiting: dict[int, Ask] = {}
+        self._left: dict[int, Ask] = {}  # of the batch that is being answered
         self._added = 0
 
     @property
@@ -206,17 +207,18 @@ class WaveFlight(Flight):
 
     def ready(self, *, wait: bool = True) -> Iterator[tuple[int, Reply]]:
         batch, self._waiting = self._waiting, {}
-        left = {**batch}
+        self._left = {**batch}
         try:
             for number, reply in self._asked(batch):
-                del left[number]
-                yield number, reply
+                if self._left.pop(number, None) is not None:
+                    yield number, reply
         except TrinityError:
             raise
         except Exception as fault:
             # One call that cannot be answered must not cost the others their replies.
-            for number, ask in left.items():
-                yield number, (broken_off(ask, fault) if len(batch) == 1 else self._alone(ask))
+            for number, ask in batch.items():
+                if self._left.pop(number, None) is not None:
+                    yield number, (broken_off(ask, fault) if len(batch) == 1 else self._alone(ask))
 
     def _asked(self, batch: Mapping[int, Ask]) -> Iterator[tuple[int, Reply]]:
         numbers = [*batch]
@@ -235,6 +237,7 @@ class WaveFlight(Flight):
 
     def cancel(self, number: int) -> None:
         self._waiting.pop(number, None)
+        self._left.pop(number, None)
 
 
 class WrappedFlight(Flight):

@@ -168,6 +168,21 @@ def test_what_calls_can_cost_is_noted_before_they_begin_and_kept_where_no_reply_
     assert noted[-1] == pytest.approx((0.0, 4 * bound))
 
 
+def test_a_call_of_a_batch_that_is_given_up_amid_its_replies_has_none() -> None:
+    spec = ModelSpec("m", base_url=THERE, price_in=1.0, price_out=10.0, max_tokens=1000)
+    ask = Ask("m", Role.WORKER, (Message("user", "hi"),))
+    metered = MeteredPool(_Uncounted((spec,)), None)
+    flight = metered.flight()
+    flight.add([ask] * 3)
+    came = []
+    for number, _ in flight.ready():
+        came.append(number)
+        if number == 0:
+            flight.cancel(1)
+    assert came == [0, 2]
+    assert metered.spent_usd == pytest.approx(3 * bound_usd(spec, ask))
+
+
 def test_of_what_is_free_nothing_is_noted() -> None:
     noted: list[tuple[float, float]] = []
     spec = ModelSpec("m", provider="pocket")
