@@ -230,6 +230,8 @@ def _take(round_state: Round, place: int, reply: Reply) -> Generator[Request, Re
     reply = as_served(reply) if state.served else reply
     failed = reply.error is not None and reply.error.kind == "infrastructure"
     if failed and not state.served:
+        if reply.usage.charged_usd:  # of tries that came to nothing: it is stored, but not used again
+            yield Replied(state.episode.id, index, reply)
         return reply.error
     yield Replied(state.episode.id, index, reply)
     round_state.asked.pop(index, None)

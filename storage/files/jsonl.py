@@ -5,7 +5,7 @@ whose `kind` says what it is; they come in this order:
 
     header      format "trinity-jsonl", version 1, runs: ids of the runs that follow
     run         id, run_kind, purpose, name, status, config, created, started, finished, error, pool (empty: no
-                model was asked), lost_usd (what calls could cost that got no reply, where there are any)
+                model was asked), lost_usd (what calls could cost that came to nothing, where there are any)
     checkpoint  id, run (null when its run is not in the file), generation (of a planner, its iteration), head_kind
                 (start, warm-up or trained: a planner), created, config, weights (safetensors, of a planner a zip
                 archive, base64; null: too large, in the folder of this name), folder, size_bytes
@@ -148,7 +148,7 @@ class RunLine(_Line):
     finished: float | None
     error: Annotated[str, AfterValidator(well_formed), AfterValidator(without_places)] | None
     pool: str  # a digest of the models that answered
-    lost_usd: float = 0.0  # the most that those of its calls could cost that got no reply
+    lost_usd: float = 0.0  # the most that those of its calls could cost that came to nothing
 
 
 class CheckpointLine(_Line):

@@ -79,7 +79,7 @@ def _need(holds: bool, where: str, allowed: str) -> None:
 def _update(line: UpdateLine) -> None:
     _between("wall_s", line.wall_s, 0, _LONGEST_S)
     _between("spent_usd", line.spent_usd, 0, _DEAREST_USD)
-    _between("unread_usd", line.unread_usd, 0, line.spent_usd)
+    _between("unread_usd", line.unread_usd, 0, line.spent_usd + 1e-9)
     numbers = [one.index for one in line.candidates]
     for place, one in enumerate(line.candidates):
         where = f"candidates.{place}"

@@ -29,8 +29,10 @@ def check_owner(connection: Connection, run_id: str, owner: str | None) -> None:
 
 
 def take(connection: Connection, run_id: str, at: float, dead: str | None, **values: Any) -> bool:
-    """Give a run that nobody plays (`_is_free`) these values and a fresh start; False when it is not free."""
-    fresh = {"heartbeat": at, "finished": None, "error": None, "cancel": False}
+    """Give a run that nobody plays (`_is_free`) these values and a fresh start; False when it is not free. Calls that
+    were under way when it was last played are lost."""
+    fresh: dict[str, Any] = {"heartbeat": at, "finished": None, "error": None, "cancel": False}
+    fresh |= {"lost_usd": run.c.lost_usd + run.c.under_way_usd, "under_way_usd": 0.0}
     change = update(run).where(run.c.id == run_id, _is_free(at, dead)).values(**fresh, **values)
     return connection.execute(change).rowcount == 1
 

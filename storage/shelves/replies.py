@@ -209,11 +209,17 @@ def spent_usd(engine: Engine, run_id: str) -> float:
         .join(episode, episode.c.id == plan.c.episode_id)
         .where(episode.c.run_id == run_id, episode.c.fork_turn.is_(None))
     )
-    learned = select(func.coalesce(func.max(learning_update.c.spent_usd), 0.0))
-    learned = learned.where(learning_update.c.run_id == run_id)
+    mine = learning_update.c.run_id == run_id
+    learned = select(func.max(learning_update.c.spent_usd)).where(mine)
+    last = select(func.coalesce(func.max(learning_update.c.idx), -1)).where(mine).scalar_subquery()
+    kept = select(func.sum(paid_reply.c.cost_usd)).where(
+        paid_reply.c.run_id == run_id, paid_reply.c.generation > last
+    )
     with reading(engine) as connection:
+        config = connection.execute(select(run.c.config).where(run.c.id == run_id)).scalar() or {}
+        chosen = config.get("choice_usd") or connection.execute(kept).scalar() or 0.0
         parts = (replies, plans, _judged(run_id), learned, _lost(run_id))
-        return float(sum(connection.execute(one).scalar() or 0.0 for one in parts))
+        return float(chosen + sum(connection.execute(one).scalar() or 0.0 for one in parts))
 
 
 def _lost(run_id: str) -> Select[Any]:

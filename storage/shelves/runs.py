@@ -401,7 +401,8 @@ class Runs:
         return [PolicySummary(run_id=run_id, **row) for row in fetch_mappings(self.engine, query)]
 
     def spent_usd(self, run_id: str) -> float:
-        """What its replies, plans, judgements and generations have cost so far; a reply without counts of tokens is
+        """What its replies, plans, judgements and generations have cost so far, with the generation under way, and what
+        policies were chosen and taught for; a reply without counts of tokens is
         taken for the most that it could cost, one of unknown price counts nothing, and neither do the turns that forks
         carry: another run has paid for them. Recorded episodes of an evolution share replies, each of which its
         generation counts once. A call whose reply never came is taken for the most that it could cost."""

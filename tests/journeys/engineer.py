@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import select
+
 from core.episode import Episode, Role
+from storage.rows.engine import fetch_scalar
+from storage.rows.schema import run as run_table
 from storage.store import Store, open_store
 from tests.browsing import environment
 from tests.builders.own_models import KEY, KEY_VARIABLE, MODELS, Call, Team
@@ -126,8 +130,8 @@ class Engineer:
         """What a run has cost by the store, but for answers that could not be read: this server does not bill them, and
         they are reckoned at the most that they can have cost."""
         with self.store() as store:
-            lost_usd = store.runs.charge_lost(run)
-            return store.runs.spent_usd(run) - store.runs.unread_usd(run) + lost_usd
+            lost = fetch_scalar(store.engine, select(run_table.c.lost_usd).where(run_table.c.id == run))
+            return float(store.runs.spent_usd(run) - store.runs.unread_usd(run) + lost)
 
     def written(self) -> Iterator[tuple[Path, bytes]]:
         """Every file of the folder, with what it holds."""

@@ -135,7 +135,7 @@ def tell_what_is_cut(
 
 def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) -> None:
     """Say of how many replies the cost is a bound, because their servers gave no counts of tokens, what answers cost
-    that could not be read, and what calls could cost whose replies never came; of a shelf of earlier replies how many
+    that could not be read, and what calls could cost that came to nothing; of a shelf of earlier replies how many
     were reused, what that saved, and what it means for comparisons."""
     from ui.presentation.words import dollars
 
@@ -151,7 +151,7 @@ def tell_what_came_back(reckoned: Reckoned, shelf: SharedReplies | None = None) 
         )
     if usd := reckoned.lost_usd:
         say(
-            f"{dollars(usd)} is counted for calls whose replies never came, as the most that they could cost: their "
+            f"{dollars(usd)} is counted for calls that came to nothing, as the most that they could cost: their "
             "servers may bill them."
         )
     if shelf is None:

@@ -107,11 +107,10 @@ class BatchParts(Parts):
         if waiting:
             yield from prepare_run(store, run, decompositions(policies))
         if waiting and not control.stop():
-            each, ceiling_usd = PolicyPerEpisode("batch", plan.models, policy_of), plan.max_cost_usd
-            with metered(
-                store, run, self.pool, ceiling_usd, self.reckoned, besides_usd=plan.choice_usd
-            ) as paid:
+            each = PolicyPerEpisode("batch", plan.models, policy_of)
+            with metered(store, run, self.pool, plan.max_cost_usd, self.reckoned) as paid:
                 paid.ended(over.values())
+                control.waits = paid.note
                 drive = partial(
                     drive_many,
                     waiting,
@@ -146,7 +145,9 @@ class BatchParts(Parts):
         questions, chosen_for = plan.lesson_tasks(), plan.choice_usd or ledger.spent_usd(0)
         grade = grading(store, [*validation, *questions], plan.tasks, engine=plan.engine)
         taught: dict[str, Policy] = {}
-        with metered(store, run, self.pool, plan.max_cost_usd, self.reckoned, besides_usd=chosen_for) as paid:
+        ceiling_usd = plan.max_cost_usd
+        with metered(store, run, self.pool, ceiling_usd, self.reckoned, keeps_failures=False) as paid:
+            chosen_for -= paid.replies_usd
             halting = HaltingPool(paid, lambda: store.runs.control(run).cancel)
             asked = CachedPool(halting, ledger=ledger, shelf=self.shelf)
             if plan.undecided:
@@ -167,7 +168,7 @@ class BatchParts(Parts):
         policies = [taught.get(one.id, one) for one in _with_cycles(store, plan, self.policies)]
         orders = {one.id: order for one in policies if (order := orders_by_family(one, self.tasks))}
         names = tuple(one.id for one in policies)
-        plan = replace(plan, policies=names, choice_usd=paid.replies_usd, orders=orders)
+        plan = replace(plan, policies=names, choice_usd=chosen_for + paid.replies_usd, orders=orders)
         store.runs.amend(run, to_config(plan), owner=owner())
         if not (plan.reuse or plan.pupils):  # else they are kept for others, or to be taught by again
             ledger.forget()

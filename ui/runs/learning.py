@@ -106,8 +106,9 @@ class LearningParts(Parts, ABC):
         ledger = store.learning.paid_replies(run)
         ledger.generation = len(earlier)
         paid_usd = ledger.spent_usd(ledger.generation)
-        ceiling_usd = self.plan.max_cost_usd
-        with metered(store, run, self.pool, ceiling_usd, self.reckoned, besides_usd=paid_usd) as pool:
+        with metered(
+            store, run, self.pool, self.plan.max_cost_usd, self.reckoned, keeps_failures=False
+        ) as pool:
             yield from self._learn(store, run, earlier, state, ledger, paid_usd, pool)
         return RunStatus.FINISHED, None
 
@@ -143,6 +144,7 @@ class LearningParts(Parts, ABC):
                     yield event
                 continue
             entry = keeper.keep(index, self.record(run, event))
+            pool.note()
             yield event
             marks.append((entry.spent_usd, self.size(entry)))
             if index < self.updates:

@@ -14,6 +14,7 @@ from core.episode import (
     Episode,
     EpisodeFinished,
     Event,
+    Judgement,
     Plan,
     Replied,
     Status,
@@ -184,7 +185,7 @@ class LiveParts:
                 for event in record(store, events, owner=owner()):
                     if isinstance(event, TurnStarted):
                         proposals.clear()
-                    if isinstance(event, Replied):
+                    if isinstance(event, Replied | Plan | Judgement):
                         paid.note()  # a person may have the next turn wait for long
                     yield event
                     if plan.pace_s and isinstance(event, Plan if workflows else TurnStarted):

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import import_module
@@ -71,20 +71,29 @@ def metered(
     ceiling_usd: float | None,
     reckoned: Reckoned | None = None,
     *,
-    besides_usd: float = 0.0,
+    keeps_failures: bool = True,
 ) -> Iterator[MeteredPool]:
-    """The pool as this process asks it for a run, which has spent what the store knows, and so much `besides_usd`. The
-    store is told of calls before they begin: those that were under way when the run's last process died are counted as
-    the most that they could cost. Every reply has to be stored before more calls begin, and before this is left."""
+    """The pool as this process asks it for a run. The store is told of calls before they begin: those that were under
+    way when the run's last process died are counted as the most that they could cost. Every reply has to be stored
+    before more calls begin, and before this is left. Where it is left by a fault or Ctrl-C nobody knows that, and what
+    was noted last stays: a few replies may count twice. `keeps_failures`: what failed calls cost is stored as well."""
     reckoned = Reckoned() if reckoned is None else reckoned
     reckoned.lost_usd = store.runs.charge_lost(run, owner=owner())
     note = partial(store.runs.note_unanswered, run, owner=owner())
-    found = MeteredPool(pool, ceiling_usd, store.runs.spent_usd(run) + besides_usd, reckoned, note)
+    spent_usd = store.runs.spent_usd(run)
+    if isinstance(pool, MeteredPool) and pool.ceiling_usd is not None:
+        # What it would hold back does not count as begun here.
+        left_usd = spent_usd + pool.ceiling_usd - pool.spent_usd
+        ceiling_usd = left_usd if ceiling_usd is None else min(ceiling_usd, left_usd)
+    found = MeteredPool(pool, ceiling_usd, spent_usd, reckoned, note, keeps_failures)
     try:
         yield found
-    finally:
-        with suppress(StoreError):  # what was noted before counts more, not less
-            found.note()
+    except StoreError:
+        raise
+    except (TrinityError, GeneratorExit):
+        found.note()
+        raise
+    found.note()
 
 
 class HaltingPool(FlightPool):
@@ -137,11 +146,13 @@ leaving = threading.Event()
 
 @dataclass
 class GroupControl:
-    """What a person asks of a run whose episodes are played side by side: to wait, or to end it."""
+    """What a person asks of a run whose episodes are played side by side: to wait, during which `waits` is called, or
+    to end it."""
 
     store: Store
     run: str
     sleep: Callable[[float], None] = time.sleep
+    waits: Callable[[], None] = lambda: None
     cancelled: bool = False
     _looked: float = field(default=0.0, init=False)
 
@@ -155,6 +166,7 @@ class GroupControl:
             if control.cancel or not control.paused:
                 self._looked = time.monotonic()
                 break
+            self.waits()
             self.sleep(LOOK_S)
         return EndReason.CANCELLED if self.cancelled else None
 

@@ -226,7 +226,7 @@ def agree_to_cost(asked: Price, *, may_ask: bool, agreed: bool) -> str | None:
 class Reckoned:
     """What was not billed as usual. `at_bound`: replies without counts of tokens, charged as the most that their calls
     could cost; `unread`: calls of which answers could not be read or broke off, and what these cost; `lost_usd`: the
-    most that calls could cost whose replies never came."""
+    most that calls could cost that came to nothing."""
 
     at_bound: int = 0
     unread: int = 0
@@ -246,7 +246,8 @@ class MeteredPool(FlightPool):
     played, each reckoned at the dearest so far, and as long as none has ended at its bound.
 
     A call that is given up is charged as the most that it could cost: its server may bill it. `note` is told, before
-    calls begin, the most that those under way can cost, and those that were given up so far (US dollars).
+    calls begin, the most that those under way can cost, and those that were given up so far (US dollars). What failed
+    calls cost is counted with the latter unless somebody keeps their replies (`keeps_failures`): ledgers do not.
 
     Where nothing can be billed there is no ceiling: what recorded replies say that they cost was paid long ago."""
 
@@ -257,6 +258,7 @@ class MeteredPool(FlightPool):
         spent_usd: float = 0.0,
         reckoned: Reckoned | None = None,
         note: Callable[[float, float], None] = lambda under_way_usd, lost_usd: None,
+        keeps_failures: bool = True,
     ) -> None:
         self.specs = pool.specs
         self._pool = pool
@@ -267,7 +269,7 @@ class MeteredPool(FlightPool):
         self.dearest_usd: float | None = None  # what the dearest episode has cost that ended
         self.dearest_bound_usd = 0.0  # of a call
         self.reckoned = Reckoned() if reckoned is None else reckoned
-        self._note = note
+        self._note, self._keeps_failures = note, keeps_failures
         self._under_way = 0  # calls that may cost something
         self._under_way_usd = 0.0
         self._noted = 0.0, self.reckoned.lost_usd
@@ -368,7 +370,9 @@ class MeteredPool(FlightPool):
         if usage.cost_usd is None and reply.error is None and not is_free(spec):
             cost_usd = bound_usd(spec, ask) if cost_usd is None else cost_usd
             self.reckoned.at_bound += 1
-        if usage.unread_usd:
+        if reply.error is not None and not self._keeps_failures:
+            self.reckoned.lost_usd += cost_usd or 0.0
+        elif usage.unread_usd:
             self.reckoned.unread += 1
             self.reckoned.unread_usd += usage.unread_usd
         self.spent_usd += cost_usd or 0.0

@@ -12,6 +12,6 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """New columns. Of runs that are there no call is known to be under way or lost."""
+    """New columns. For runs that are there, no call is known to be under way or lost."""
     for name in ("under_way_usd", "lost_usd"):
         op.add_column("run", sa.Column(name, sa.Float, nullable=False, server_default="0"))

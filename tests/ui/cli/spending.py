@@ -48,7 +48,9 @@ class Bill:
     ceiling_usd: float
     paid: int = 0  # calls, as the server counts them
     recorded_usd: float = 0.0
-    lost: list[int] = field(default_factory=list)  # by each kill: calls that were paid and are not recorded
+    # By each kill: how many more calls were paid until then than are recorded. Lost ones are recorded by the next life,
+    # with those that were about to be made, so that the first kill tells the most.
+    lost: list[int] = field(default_factory=list)
     asked_again: int = 0  # calls whose reply was recorded
     integrity: set[str] = field(default_factory=set)  # what SQLite says of the store after each kill
 
@@ -159,8 +161,8 @@ class _Audit:
             time.sleep(0.01)
 
     def take(self, recorded_usd: float) -> None:
-        """Count what the last kill lost."""
-        self.bill.lost.append(self.bill.paid - round(recorded_usd / CALL_USD) - sum(self.bill.lost))
+        """Compare what is paid with what is recorded after a kill."""
+        self.bill.lost.append(self.bill.paid - round(recorded_usd / CALL_USD))
 
     def remember(self, store: Store) -> None:
         """Which prompts must not be asked again."""

@@ -393,7 +393,8 @@ def test_a_run_begins_at_what_choosing_its_cycles_cost(paid: Sums) -> None:
     result = paid.run("--policy", "single:adder", "--validate", 6, "--max-cost", "0.5", "--n", 1)
     assert result.code == 0, result.err
     run, spent = paid.last_run()
-    assert run.config["choice_usd"] > 10 * spent > 0
+    chosen_for = run.config["choice_usd"]
+    assert chosen_for > 10 * (spent - chosen_for) > 0
 
 
 def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: Sums) -> None:
@@ -414,7 +415,7 @@ def test_trials_of_role_cycles_are_kept_as_they_come_and_never_paid_twice(paid: 
     assert "single:adder plays worker, verifier" in again.err
     assert len(paid.server.requests) == undisturbed
     done, spent = paid.last_run()
-    assert done.config["choice_usd"] + spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
+    assert spent == pytest.approx(undisturbed * 18 * 10 / 1e6)
     with paid.kept() as store:
         assert store.learning.paid_replies(done.id).recall() == []
 

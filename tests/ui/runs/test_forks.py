@@ -138,15 +138,17 @@ def test_pause_cancel_a_ceiling_and_a_lost_server(
     run = enqueue(store, planned(world, store, (parent, 2)), Ticket())[0]
     store.runs.pause(run)
     waits: list[float] = []
+    noted: list[bool] = []
 
     def wait(seconds: float) -> None:
         waits.append(seconds)
         store.runs.cancel(run)
 
-    bridle = GroupControl(store, run, wait)
+    bridle = GroupControl(store, run, wait, lambda: noted.append(not waits))
     assert store.runs.claim(run, "elsewhere:1")
     assert bridle.stop() == "cancelled"
     assert len(waits) == 1
+    assert noted == [True], "what replies cost is noted before it waits"
     world.server.answer = lambda _request: fail(401, "no such key")
     plan = planned(world, store, (parent, 2))
     run = enqueue(store, plan, Ticket())[0]

@@ -185,7 +185,7 @@ def test_a_call_of_a_batch_that_is_given_up_amid_its_replies_has_none() -> None:
 
 def test_of_what_is_free_nothing_is_noted() -> None:
     noted: list[tuple[float, float]] = []
-    spec = ModelSpec("m", provider="pocket")
+    spec = ModelSpec("m", provider="pocket", price_in=1.0, price_out=1.0)
     metered = MeteredPool(_Uncounted((spec,)), None, note=lambda *usd: noted.append(usd))
     list(metered.ask([Ask("m", Role.WORKER, (Message("user", "hi"),))]))
     metered.note()

@@ -107,6 +107,7 @@ class ForkParts:
             return found
 
         with metered(store, run, self.pool, self.plan.max_cost_usd, self.reckoned) as paid:
+            control.waits = paid.note
             for part in (BASELINE, FORK):
                 due = sorted(siblings(self.plan, run, self.parents, part, self.grade), key=_table)
                 for _, group in groupby(due, key=_table):

@@ -125,9 +125,8 @@ def reached(store: Store, run: RunSummary) -> Reached:
 
 def _cost(store: Store, course: Lineage | Training) -> list[str]:
     """What it cost so far, with the update under way; nothing where it is free and has no ceiling."""
-    unfinished = store.learning.paid_replies(course.run).spent_usd(course.indices[-1] + 1)
     ceiling = course.plan.max_cost_usd if course.plan else None
-    cost = store.runs.spent_usd(course.run) + unfinished
+    cost = store.runs.spent_usd(course.run)
     of = "" if ceiling is None else f" of {dollars(ceiling)}"
     return [f"{label(dollars(cost) + of, 60)} so far"] if cost or ceiling is not None else []
 
