@@ -401,15 +401,15 @@ class Runs:
         return [PolicySummary(run_id=run_id, **row) for row in fetch_mappings(self.engine, query)]
 
     def spent_usd(self, run_id: str) -> float:
-        """What its replies, plans, judgements and generations have cost so far, with the generation under way, and what
-        policies were chosen and taught for; a reply without counts of tokens is
-        taken for the most that it could cost, one of unknown price counts nothing, and neither do the turns that forks
-        carry: another run has paid for them. Recorded episodes of an evolution share replies, each of which its
-        generation counts once. A call whose reply never came is taken for the most that it could cost."""
+        """What its replies, plans, judgements and generations have cost so far, the generation under way too, and what
+        choosing and teaching its policies cost. A reply without counts of tokens, and a call that came to nothing, is
+        taken for the most that it could cost; a reply of unknown price counts nothing, and neither do the turns that
+        forks carry: another run has paid for them. Recorded episodes of an evolution share replies, each of which its
+        generation counts once."""
         return replies.spent_usd(self.engine, run_id)
 
     def unread_usd(self, run_id: str) -> float:
-        """How much of that went to answers that could not be read or broke off, or never came."""
+        """How much of that went to answers that could not be read or broke off, and to calls that came to nothing."""
         return replies.unread_usd(self.engine, run_id)
 
     def note_unanswered(
